@@ -1,0 +1,52 @@
+# Everything a fresh machine needs: Python 3.11 or later, and the package index.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup lint types layers test test-fast test-long bench format clean
+
+help:  ## What can be made here
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+
+setup: $(READY)  ## Create the virtual environment with the pinned packages
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or later is needed; name one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Creating $(VENV) and installing the pinned packages (about 900 MB, a few minutes the first time)"
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+lint: $(READY)  ## Style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## Types
+	$(BIN)/mypy
+
+layers: $(READY)  ## The arrows between the rooms
+	$(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
+
+test-fast: $(READY)  ## The tests, without the checks around them
+	$(BIN)/pytest -m "not long"
+
+test: lint types layers test-fast  ## Everything that must pass before a change lands
+
+test-long: $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches
+	SWEEPFLOW_TEST_EXAMPLES=2000 $(BIN)/pytest -m "long or properties"
+
+bench: $(READY)  ## What is claimed about speed, as JSON
+	$(BIN)/python -m benchmarks
+
+format: $(READY)  ## Rewrite the code in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove what was installed and made
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

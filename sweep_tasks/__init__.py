@@ -1,0 +1,1 @@
+"""Sweeping for multi-version key-value stores: what sweeping means, without Spark."""

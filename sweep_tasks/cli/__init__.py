@@ -1,0 +1,1 @@
+"""The `sweepflow` command: the same library in a terminal."""

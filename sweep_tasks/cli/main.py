@@ -1,0 +1,62 @@
+"""The root of the `sweepflow` command."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from sweep_tasks.cli import tables
+from sweep_tasks.cli.command import JsonOption, StoreOption, command
+from sweep_tasks.store import StoreLocation, initialise_store
+
+app = typer.Typer(
+    name="sweepflow",
+    help="Sweeping for multi-version key-value stores.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(tables.app, name="tables")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sweepflow {version('sweepflow')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where a defect happened.")] = False,
+    _show_version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version.")
+    ] = False,
+) -> None:
+    """Sweeping for multi-version key-value stores.
+
+    Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 the store is not initialised, locked or unreachable;
+    5 conflict (exists already, or somebody else was first); 70 a defect of sweepflow.
+    """
+    ctx.obj = {"store": store, "as_json": as_json, "traceback": traceback}
+
+
+@app.command()
+def init(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Create what a store needs, or bring one of an older version up. Safe to repeat."""
+    with command(ctx, store, as_json) as run:
+        created = initialise_store(run.settings.store, run.settings)
+        where = str(StoreLocation.parse(run.settings.store))
+        run.answer(
+            {"store": where, "created": created},
+            lambda out: out.print(f"{where} is {'initialised' if created else 'ready, nothing to do'}"),
+        )
+
+
+def main() -> None:
+    app()

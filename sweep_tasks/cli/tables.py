@@ -1,0 +1,147 @@
+"""`sweepflow tables`: create, list, show, drop, truncate."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, YesOption, command
+from sweep_tasks.errors import BadValue
+from sweep_tasks.model import ConflictHandling, SweepStrategy, TableMetadata, TableRef
+
+app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAMESPACE.NAME")]
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+@app.command()
+def create(
+    ctx: typer.Context,
+    name: NameArgument,
+    strategy: Annotated[
+        SweepStrategy, typer.Option(help="How it is swept; nothing: never.")
+    ] = SweepStrategy.CONSERVATIVE,
+    conflicts: Annotated[
+        ConflictHandling, typer.Option(help="What happens to the second of two writers of a cell.")
+    ] = ConflictHandling.FIRST_COMMITTER_WINS,
+    retention: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Keep overwritten versions this long: 90m, 12h, 7d.")
+    ] = None,
+    look_before_delete: Annotated[
+        bool, typer.Option("--look-before-delete", help="Read first, so that first writes get no tombstone.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a table."""
+    with command(ctx, store, as_json) as run:
+        table = TableRef.parse(name)
+        metadata = TableMetadata(strategy, conflicts, _seconds(retention), look_before_delete)
+        run.catalog.create(table, metadata)
+        run.answer(_described(table, metadata), lambda out: out.print(f"{table} created ({strategy})"))
+
+
+@app.command("list")
+def list_tables(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List the tables."""
+    with command(ctx, store, as_json) as run:
+        found = run.catalog.list()
+        documents = [_described(table, metadata) for table, metadata in found.items()]
+        run.answer({"tables": documents}, lambda out: _print_tables(out, documents))
+
+
+@app.command()
+def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show one table: its properties, and how far it is swept."""
+    with command(ctx, store, as_json) as run:
+        table = TableRef.parse(name)
+        known = run.catalog.show(table)
+        document = _described(table, known.metadata) | {
+            "past_strategies": sorted(known.metadata.past_strategies),
+            "threshold": known.for_readers,
+            "thresholds": {strategy.value: ts for strategy, ts in known.by_strategy.items()},
+            "truncated_before": known.mark or None,
+        }
+        run.answer(document, lambda out: _print_properties(out, document))
+
+
+@app.command()
+def drop(
+    ctx: typer.Context,
+    name: NameArgument,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a table and everything in it."""
+    with command(ctx, store, as_json) as run:
+        _remove(run, TableRef.parse(name), "drop", dry_run, yes)
+
+
+@app.command()
+def truncate(
+    ctx: typer.Context,
+    name: NameArgument,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove everything in a table; the table stays."""
+    with command(ctx, store, as_json) as run:
+        _remove(run, TableRef.parse(name), "truncate", dry_run, yes)
+
+
+def _remove(run: Command, table: TableRef, what: str, dry_run: bool, yes: bool) -> None:
+    count = run.catalog.count(table)
+    held = f"{count.versions} versions of {count.cells} cells"
+    if not dry_run:
+        run.confirm(f"{what} {table}, with {held}? This can't be undone.", yes)
+        (run.catalog.drop if what == "drop" else run.catalog.truncate)(table)
+    document = {"table": str(table), "dry_run": dry_run, **count._asdict()}
+    done = f"{table} {'dropped' if what == 'drop' else 'truncated'}, {held} removed"
+    run.answer(document, lambda out: out.print(f"would remove {held}, nothing was changed" if dry_run else done))
+
+
+def _seconds(text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)([smhd]?)", text)
+    if match is None:
+        raise BadValue("retention", f"{text!r} is not a time; write seconds, or 90m, 12h, 7d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _described(table: TableRef, metadata: TableMetadata) -> dict[str, Any]:
+    return {
+        "table": str(table),
+        "strategy": metadata.strategy.value,
+        "conflicts": metadata.conflicts.value,
+        "retention_s": metadata.retention_s,
+        "look_before_delete": metadata.look_before_delete,
+    }
+
+
+def _print_tables(out: Console, documents: list[dict[str, Any]]) -> None:
+    if not documents:
+        out.print("no tables yet; 'sweepflow tables create NAMESPACE.NAME' makes one")
+        return
+    shown = Table("table", "strategy", "conflicts", "retention", "look before delete")
+    for document in documents:
+        retention = "default" if document["retention_s"] is None else f"{document['retention_s']} s"
+        look = "yes" if document["look_before_delete"] else "no"
+        shown.add_row(document["table"], document["strategy"], document["conflicts"], retention, look)
+    out.print(shown)
+
+
+def _print_properties(out: Console, document: dict[str, Any]) -> None:
+    shown = Table(show_header=False)
+    for key, value in document.items():
+        shown.add_row(key.replace("_", " "), "-" if value in (None, [], {}) else str(value))
+    out.print(shown)

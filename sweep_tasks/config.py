@@ -1,0 +1,62 @@
+"""Every setting, in one typed place: from the environment (`SWEEPFLOW_…`) or from one TOML file.
+
+The environment wins over the file. Nothing else in the project reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from sweep_tasks.errors import BadValue
+
+FILE_VARIABLE = "SWEEPFLOW_CONFIG"
+MIB = 1024 * 1024
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="SWEEPFLOW_", extra="forbid", frozen=True)
+
+    store: str = Field("sqlite:///sweepflow.db", description="where the data lives")
+    sqlite_busy_timeout_s: float = Field(30.0, gt=0, description="how long to wait for another process's write")
+    sqlite_durability: Literal["full", "normal"] = Field(
+        "full", description="full: a commit survives a power cut; normal: ten times the commits, the last may be lost"
+    )
+    max_value_bytes: int = Field(8 * MIB, gt=0, description="values above this are refused")
+    lease_ttl_s: float = Field(60.0, gt=0, description="how long a silent transaction is taken for alive")
+    writer_wait_s: float = Field(60.0, gt=0, description="how long a reader waits for a live writer in its way")
+    scan_page_cells: int = Field(1_000, gt=0, description="cells a scan fetches at once")
+    transaction_attempts: int = Field(10, gt=0, description="how often the retry helper runs a transaction")
+    retention_s: int = Field(3_600, ge=0, description="how long conservative tables keep what was overwritten")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = os.environ.get(FILE_VARIABLE)
+        sources = (init_settings, env_settings)
+        return (*sources, TomlConfigSettingsSource(settings_cls, Path(file))) if file else sources
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """The settings in force; `overrides` stand above the environment."""
+    file = os.environ.get(FILE_VARIABLE)
+    if file and not Path(file).is_file():
+        raise BadValue(FILE_VARIABLE, f"names {file}, which is not a file; correct or unset it")
+    try:
+        return Settings(**overrides)
+    except tomllib.TOMLDecodeError as error:
+        raise BadValue(FILE_VARIABLE, f"{file} is not TOML: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise BadValue(f"setting {'.'.join(map(str, first['loc']))}", first["msg"]) from error

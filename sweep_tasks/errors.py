@@ -1,0 +1,176 @@
+"""What can go wrong, each with the way out in its message.
+
+Every error a caller may meet is one of these. `code` is the word a script matches on (the scenario language prints
+it), `exit_code` is what the command ends with, `retryable` says whether the same call may succeed when made again.
+No message carries a row, a column or a value: they are the user's data, and messages end up in logs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+EXIT_NOT_FOUND = 3
+EXIT_UNAVAILABLE = 4
+EXIT_CONFLICT = 5
+
+
+class SweepflowError(Exception):
+    """The root of everything raised on purpose."""
+
+    code: ClassVar[str] = "failed"
+    exit_code: ClassVar[int] = EXIT_FAILED
+    retryable: ClassVar[bool] = False
+
+
+class BadValue(SweepflowError):
+    """An argument is not acceptable; nothing was changed."""
+
+    code = "bad_value"
+    exit_code = EXIT_BAD_INPUT
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+
+
+class NotYet(SweepflowError):
+    """Asked for something this version or this store does not do."""
+
+    code = "not_yet"
+    exit_code = EXIT_BAD_INPUT
+
+
+# --- tables -----------------------------------------------------------------------------------------------------
+
+
+class UnknownTable(SweepflowError):
+    code = "unknown_table"
+    exit_code = EXIT_NOT_FOUND
+
+    def __init__(self, table: object) -> None:
+        super().__init__(f"table: {table} does not exist; 'sweepflow tables list' shows those that do")
+        self.table = table
+
+
+class AlreadyExists(SweepflowError):
+    code = "exists"
+    exit_code = EXIT_CONFLICT
+
+
+# --- the store itself -------------------------------------------------------------------------------------------
+
+
+class StoreError(SweepflowError):
+    """The store could not do what was asked; what was asked may be fine."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+
+class NotInitialised(StoreError):
+    def __init__(self, where: str) -> None:
+        super().__init__(f"store: {where} is not initialised; run 'sweepflow init --store {where}' once")
+
+
+class ForeignStore(StoreError):
+    """The place named holds something, but not a store of ours: touching it could destroy it."""
+
+
+class NewerSchema(StoreError):
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"store: {where} has schema {found}, this version knows up to {known}; upgrade sweepflow to open it"
+        )
+
+
+class StoreBusy(StoreError):
+    """Somebody else held the store longer than we were willing to wait; nothing was changed."""
+
+    retryable = True
+
+
+class StoreUnavailable(StoreError):
+    """The call was not carried out."""
+
+    retryable = True
+
+
+class OutcomeUnknown(StoreError):
+    """The call was sent and not answered: it may have been carried out, wholly or in part."""
+
+    retryable = True
+
+
+# --- transactions -----------------------------------------------------------------------------------------------
+
+
+class TransactionError(SweepflowError):
+    exit_code = EXIT_CONFLICT
+
+
+class TransactionEnded(TransactionError):
+    """The transaction was used after it was committed or aborted."""
+
+
+class WriteConflict(TransactionError):
+    """Somebody who was open at the same time wrote one of our cells first."""
+
+    code = "conflict"
+    retryable = True
+
+
+class TransactionAborted(TransactionError):
+    """The transaction did not commit and never will; run it again."""
+
+    code = "aborted"
+    retryable = True
+
+
+class LeaseLost(TransactionAborted):
+    """The lease ran out before the commit, so others took this writer for dead."""
+
+
+class CommitUnknown(TransactionError):
+    """The store did not answer at the deciding step, nor when asked how it ended."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+    def __init__(self, start: int) -> None:
+        super().__init__(
+            f"transaction: whether the one started at {start} committed is not known, the store does not answer; "
+            "ask again with the start timestamp when it does, before running it a second time"
+        )
+        self.start = start
+
+
+class WriterStillCommitting(TransactionError):
+    """A live writer stands in the way for longer than we were willing to wait."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+    retryable = True
+
+
+class ReadOnlyRefused(TransactionError):
+    """A read-only transaction takes no lease, so on a thorough table nothing would hold the sweep back for it."""
+
+    code = "bad_value"
+    exit_code = EXIT_BAD_INPUT
+
+
+class SnapshotSwept(TransactionError):
+    """What the reader's snapshot held may be gone: an error is right, a guess is not."""
+
+    code = "snapshot_swept"
+    retryable = True
+
+    def __init__(self, table: object, at: int, threshold: int) -> None:
+        super().__init__(
+            f"table: {table} was swept up to {threshold}, a snapshot at {at} can no longer be read; "
+            f"read at {threshold} or later, or protect the timestamp before it is swept"
+        )
+        self.at = at
+        self.threshold = threshold

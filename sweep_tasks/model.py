@@ -1,0 +1,183 @@
+"""The small frozen values everything else speaks in.
+
+A table holds cells, a cell is a row and a column, and each cell has versions by start timestamp. The reprs show
+lengths, not bytes: values of this kind reach log lines and exceptions, and the bytes in them belong to the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from sweep_tasks.errors import BadValue
+
+SENTINEL_TS = -1
+"""Garbage deletion sentinels live below every start timestamp."""
+
+MAX_TS = 2**63 - 1
+MAX_NAME_BYTES = 1500
+"""Of a row or a column: what AtlasDB allows, and what keeps a queue row below Cassandra's limits."""
+
+DELETE_MARKER = b""
+
+
+class SweepStrategy(StrEnum):
+    CONSERVATIVE = "conservative"
+    THOROUGH = "thorough"
+    NOTHING = "nothing"
+
+
+class ConflictHandling(StrEnum):
+    FIRST_COMMITTER_WINS = "first-committer-wins"
+    NONE = "none"
+
+
+class Layout(StrEnum):
+    """How a table is kept.
+
+    Cells are versioned and written at store timestamps. Registers have one value, change by compare-and-set and may
+    expire. A store such as Cassandra writes the two at different clocks, so no table is ever both.
+    """
+
+    CELLS = "cells"
+    REGISTERS = "registers"
+
+
+class Cell(NamedTuple):
+    row: bytes
+    column: bytes
+
+    def __repr__(self) -> str:
+        return f"Cell(<{len(self.row)} bytes>, <{len(self.column)} bytes>)"
+
+
+class Version(NamedTuple):
+    ts: int
+    value: bytes
+
+    @property
+    def is_delete(self) -> bool:
+        return self.value == DELETE_MARKER
+
+    def __repr__(self) -> str:
+        return f"Version({self.ts}, <{len(self.value)} bytes>)"
+
+
+class StoredVersion(NamedTuple):
+    """One version as a scan without values sees it."""
+
+    cell: Cell
+    ts: int
+    empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Byte strings from `start` up to, but not including, `end`; an empty end is open."""
+
+    start: bytes = b""
+    end: bytes = b""
+
+    def __contains__(self, key: bytes) -> bool:
+        return self.start <= key and (not self.end or key < self.end)
+
+    def __repr__(self) -> str:
+        return f"Span(<{len(self.start)} bytes>, <{len(self.end)} bytes>)"
+
+    @classmethod
+    def only(cls, key: bytes) -> Span:
+        return cls(key, key + b"\0")
+
+
+EVERYTHING = Span()
+ColumnChoice = Span | Collection[bytes]
+
+_PART = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*\Z")
+_SYSTEM = re.compile(r"_[a-z_]+\Z")
+_LONGEST_TABLE_NAME = 128
+RESERVED_NAMESPACE = "sweep"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableRef:
+    """A table by its qualified name. Tables of the system itself have no namespace, or the reserved one."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
+
+    @property
+    def is_system(self) -> bool:
+        return self.namespace in ("", RESERVED_NAMESPACE)
+
+    @classmethod
+    def parse(cls, text: str) -> TableRef:
+        """A table name as a user gives it."""
+        namespace, dot, name = text.partition(".")
+        if not dot or not _PART.match(namespace) or not _PART.match(name):
+            raise BadValue(
+                "table",
+                f"{_shown(text)} is not a table name; write namespace.name, each of letters, digits and single "
+                "underscores, starting with a letter",
+            )
+        if len(text) > _LONGEST_TABLE_NAME:
+            raise BadValue("table", f"the name has {len(text)} characters, at most {_LONGEST_TABLE_NAME} are allowed")
+        if namespace == RESERVED_NAMESPACE:
+            raise BadValue("table", f"the namespace '{RESERVED_NAMESPACE}' is the system's own; choose another")
+        return cls(namespace, name)
+
+    @classmethod
+    def stored(cls, text: str) -> TableRef:
+        """A table name as a store gives it back, system tables included."""
+        if _SYSTEM.match(text):
+            return cls("", text)
+        namespace, _, name = text.partition(".")
+        return cls(namespace, name)
+
+
+@dataclass(frozen=True, slots=True)
+class TableMetadata:
+    strategy: SweepStrategy = SweepStrategy.CONSERVATIVE
+    conflicts: ConflictHandling = ConflictHandling.FIRST_COMMITTER_WINS
+    retention_s: int | None = None
+    look_before_delete: bool = False
+    past_strategies: frozenset[SweepStrategy] = frozenset()
+    """Strategies the table had before: their sweeps may still be at work on it, so their thresholds still count."""
+    layout: Layout = Layout.CELLS
+
+    def __post_init__(self) -> None:
+        if self.retention_s is not None and self.retention_s < 0:
+            raise BadValue("retention_s", f"{self.retention_s} is negative; give seconds, or leave it out")
+
+    @property
+    def strategies(self) -> frozenset[SweepStrategy]:
+        """Past and present, those that sweep at all."""
+        return (self.past_strategies | {self.strategy}) - {SweepStrategy.NOTHING}
+
+    def with_strategy(self, strategy: SweepStrategy) -> TableMetadata:
+        past = self.past_strategies | {self.strategy} if strategy != self.strategy else self.past_strategies
+        return replace(self, strategy=strategy, past_strategies=past - {SweepStrategy.NOTHING})
+
+
+def checked_timestamp(ts: int, field: str = "timestamp") -> int:
+    if not 0 <= ts <= MAX_TS:
+        raise BadValue(field, f"{ts} is out of range; a timestamp is at least 0 and at most {MAX_TS}")
+    return ts
+
+
+def checked_name(name: bytes, field: str) -> bytes:
+    if not isinstance(name, bytes):
+        raise BadValue(field, f"expected bytes, got {type(name).__name__}")
+    if not 0 < len(name) <= MAX_NAME_BYTES:
+        raise BadValue(field, f"has {len(name)} bytes; 1 to {MAX_NAME_BYTES} are allowed")
+    return name
+
+
+def _shown(text: str) -> str:
+    """A name worth repeating to the user: cut, so that a pasted blob does not fill the screen."""
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

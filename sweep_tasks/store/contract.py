@@ -1,0 +1,194 @@
+"""Where bytes live: the one contract that memory, SQLite and Cassandra keep.
+
+Two kinds of table, two halves of the contract. **Cells** have versions by start timestamp; an empty value is a
+delete marker, and the version at -1 is a sentinel. **Registers** hold one value each and are what processes
+coordinate through: every change to one is atomic, and one may be given a time to live that the store enforces by
+its own clock.
+
+What a caller may rely on, and no more:
+- A bulk call takes as many cells as there are, in one round trip per handful, never one per cell.
+- A bulk call is not atomic across cells. One that raises `StoreUnavailable` did nothing; one that raises
+  `OutcomeUnknown` may have done any part of its work.
+- Writing cells, deleting them and adding sentinels are idempotent.
+- A scan visits rows in the store's own order (`row_order`), within a row columns in byte order, within a cell the
+  newest version first. What is written while a scan is under way may or may not be seen.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from sweep_tasks.errors import StoreBusy
+from sweep_tasks.model import (
+    EVERYTHING,
+    Cell,
+    ColumnChoice,
+    Span,
+    StoredVersion,
+    TableMetadata,
+    TableRef,
+    Version,
+)
+
+Item = TypeVar("Item")
+Resume = TypeVar("Resume")
+
+DEFAULT_PAGE = 1_000
+_UPDATE_ATTEMPTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item, Resume]):
+    """Part of a scan, and where the next part starts; `resume` is None on the last page."""
+
+    items: list[Item]
+    resume: Resume | None
+
+
+class Change(NamedTuple):
+    """What a register must hold for a change to happen, and what it holds afterwards; None is absent."""
+
+    expected: bytes | None
+    new: bytes | None
+
+
+CellPage = Page[tuple[Cell, Version], Cell]
+VersionPage = Page[StoredVersion, tuple[Cell, int]]
+
+
+class Store(ABC):
+    # --- tables -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
+        """False, and nothing changed, if it exists already."""
+
+    @abstractmethod
+    def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
+        """Compare-and-set of a table's metadata. The layout of a table never changes."""
+
+    @abstractmethod
+    def drop_table(self, table: TableRef) -> bool:
+        """False if there was none."""
+
+    @abstractmethod
+    def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
+        """What the store holds now, never from a cache; those of `only` that exist, if given."""
+
+    @abstractmethod
+    def truncate(self, table: TableRef) -> None:
+        """Remove every version of every cell at once. The table stays."""
+
+    # --- cells: reading -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, Version]:
+        """For each cell the newest version below its timestamp, sentinels included; cells without one are left out."""
+
+    @abstractmethod
+    def newest(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, int]:
+        """As `get`, without reading the values."""
+
+    @abstractmethod
+    def timestamps(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, list[int]]:
+        """All versions of each cell, newest first; cells without any are left out."""
+
+    @abstractmethod
+    def scan(
+        self,
+        table: TableRef,
+        before: int,
+        rows: Span = EVERYTHING,
+        columns: ColumnChoice = EVERYTHING,
+        limit: int = DEFAULT_PAGE,
+        after: Cell | None = None,
+    ) -> CellPage:
+        """A page of cells, each with its newest version below `before`; continue with `after=page.resume`."""
+
+    @abstractmethod
+    def scan_versions(
+        self,
+        table: TableRef,
+        rows: Span = EVERYTHING,
+        limit: int = DEFAULT_PAGE,
+        after: tuple[Cell, int] | None = None,
+    ) -> VersionPage:
+        """A page of stored versions without their values."""
+
+    def row_order(self, row: bytes) -> object:
+        """Sorts rows the way a scan visits them. Byte order, unless a store says otherwise."""
+        return row
+
+    # --- cells: writing -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
+        """Store values as versions at `ts`."""
+
+    @abstractmethod
+    def add_sentinels(self, table: TableRef, cells: Collection[Cell]) -> None: ...
+
+    @abstractmethod
+    def delete_versions(self, table: TableRef, versions: Collection[tuple[Cell, int]]) -> None:
+        """Remove exactly these versions, where they exist."""
+
+    @abstractmethod
+    def delete_ranges(self, table: TableRef, ranges: Mapping[Cell, tuple[int, int]]) -> None:
+        """Remove, of each cell, the versions from the first timestamp up to, but not including, the second."""
+
+    @abstractmethod
+    def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
+        """Remove all versions of all cells of these rows."""
+
+    # --- registers ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        """The values that stand, as the last completed change left them; absent and expired ones are left out."""
+
+    @abstractmethod
+    def read_rows(self, table: TableRef, rows: Collection[bytes]) -> dict[Cell, bytes]:
+        """All registers of these rows, by row as given and then by column."""
+
+    @abstractmethod
+    def put_if_absent(
+        self, table: TableRef, values: Mapping[Cell, bytes], ttl_ms: int | None = None
+    ) -> dict[Cell, bytes]:
+        """What stands afterwards for each cell: the value given, or the one that was there first."""
+
+    @abstractmethod
+    def compare_and_set(
+        self, table: TableRef, row: bytes, changes: Mapping[bytes, Change], ttl_ms: int | None = None
+    ) -> bool:
+        """All changes to the columns of one row, or, if any expectation fails, none and False."""
+
+    @abstractmethod
+    def remove(self, table: TableRef, cells: Iterable[Cell]) -> None:
+        """Remove registers whatever they hold. Only for those that their owner alone writes."""
+
+    def update(self, table: TableRef, cell: Cell, change: Callable[[bytes | None], bytes]) -> bytes:
+        """Replace a register by a function of it, atomically; the function may be called several times.
+
+        Returning the value it was given leaves the register untouched. What stands afterwards is returned.
+        """
+        for _ in range(_UPDATE_ATTEMPTS):
+            current = self.read(table, [cell]).get(cell)
+            wanted = change(current)
+            if wanted == current or self.compare_and_set(table, cell.row, {cell.column: Change(current, wanted)}):
+                return wanted
+        raise StoreBusy(f"store: a register of {table} changed {_UPDATE_ATTEMPTS} times under us; try again later")
+
+    # --- housekeeping -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give connections back. The store is not used afterwards."""
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -1,0 +1,141 @@
+"""A store whose calls can go wrong on command, for tests and simulations.
+
+Every call of the contract is a point where something may happen, just before it takes effect or just after. What
+happens is any function; the ones here are the ways real stores let a process down: refuse, do the work and lose the
+answer, do half of it, answer late, or be the last thing the process ever did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NoReturn, cast
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
+from sweep_tasks.store.contract import Store
+
+Hook = Callable[["Call"], None]
+
+
+class ProcessCrashed(BaseException):
+    """The process is gone. Not an Exception, so that no handler of the code under test takes it for one; and every
+    later call through the same `FaultyStore` raises it again, so that no clean-up reaches the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the contract: its name, its place in the sequence of calls, and its arguments."""
+
+    name: str
+    number: int
+    arguments: tuple[Any, ...]
+    perform: Callable[..., Any]
+
+
+class FaultyStore(Store):
+    """Passes every call on to another store, running `before` and `after` around it."""
+
+    before: Hook | None
+    after: Hook | None
+
+    def __init__(self, inner: Store, before: Hook | None = None, after: Hook | None = None) -> None:
+        self.inner = inner
+        self.before = before
+        self.after = after
+        self.calls = 0
+        self.crashed = False
+
+    def row_order(self, row: bytes) -> object:
+        return self.inner.row_order(row)
+
+    def close(self) -> None:
+        """The store behind is shared: whoever opened it closes it."""
+
+
+def _call_point(name: str) -> Callable[..., Any]:
+    def call(self: FaultyStore, *arguments: Any, **named: Any) -> Any:
+        if self.crashed:
+            raise ProcessCrashed(f"{name} called by a process that is gone")
+        self.calls += 1
+        perform = getattr(self.inner, name)
+        point = Call(name, self.calls, arguments, perform)
+        try:
+            if self.before:
+                self.before(point)
+            result = perform(*arguments, **named)
+            if self.after:
+                self.after(point)
+        except ProcessCrashed:
+            self.crashed = True
+            raise
+        return result
+
+    call.__name__ = name
+    return call
+
+
+CALLS: tuple[str, ...] = (*sorted(Store.__abstractmethods__ - {"close"}), "update")
+for _name in CALLS:
+    setattr(FaultyStore, _name, _call_point(_name))
+# The class was made before its methods were, so it still counts as abstract.
+cast(Any, FaultyStore).__abstractmethods__ = frozenset()
+
+
+# --- what can go wrong ------------------------------------------------------------------------------------------
+
+
+def fail(call: Call) -> NoReturn:
+    """Before: the call is refused and does nothing."""
+    raise StoreUnavailable(f"store: {call.name} was refused")
+
+
+def lose_answer(call: Call) -> NoReturn:
+    """After: the work is done, and the caller does not hear of it."""
+    raise OutcomeUnknown(f"store: {call.name} was not answered in time")
+
+
+def crash(call: Call) -> NoReturn:
+    """Before or after: the process ends here."""
+    raise ProcessCrashed(f"crashed at call {call.number}, {call.name}")
+
+
+def tear(keep: int) -> Hook:
+    """Before: only the first `keep` items of a bulk call take effect, and the answer is lost."""
+
+    def torn(call: Call) -> None:
+        *fixed, bulk = call.arguments
+        call.perform(*fixed, _first(bulk, keep))
+        raise OutcomeUnknown(f"store: {call.name} was not answered in time")
+
+    return torn
+
+
+def delay(clock: Clock, seconds: float) -> Hook:
+    """Before or after: the call takes its time."""
+    return lambda call: clock.sleep(seconds)
+
+
+def on(name: str, nth: int, then: Hook) -> Hook:
+    """`then` at the nth call of this name, counted from 1; otherwise nothing."""
+    seen = 0
+
+    def hook(call: Call) -> None:
+        nonlocal seen
+        if call.name == name:
+            seen += 1
+            if seen == nth:
+                then(call)
+
+    return hook
+
+
+def _first(bulk: Any, keep: int) -> Any:
+    """The first items of a bulk argument; of writes to several tables, of each table."""
+    if isinstance(bulk, Mapping):
+        if all(isinstance(value, Mapping) for value in bulk.values()):
+            return {table: _first(values, keep) for table, values in bulk.items()}
+        return dict(islice(bulk.items(), keep))
+    assert isinstance(bulk, Collection)
+    return list(islice(bulk, keep))

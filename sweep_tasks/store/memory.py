@@ -1,0 +1,292 @@
+"""A store in this process: the fastest, the one simulations run on, and the plainest statement of the contract.
+
+Several handles may share one `MemoryStore`, as processes share a database; faults are injected around it
+(`faults.py`), never inside.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sweep_tasks.clock import Clock, SystemClock
+from sweep_tasks.errors import UnknownTable
+from sweep_tasks.model import (
+    DELETE_MARKER,
+    EVERYTHING,
+    SENTINEL_TS,
+    Cell,
+    ColumnChoice,
+    Span,
+    StoredVersion,
+    TableMetadata,
+    TableRef,
+    Version,
+)
+from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Store, VersionPage
+
+Versions = dict[int, bytes]
+Row = dict[bytes, Versions]
+
+
+@dataclass(slots=True)
+class _Register:
+    value: bytes
+    expires_ms: int | None
+
+
+@dataclass(slots=True)
+class _Table:
+    metadata: TableMetadata
+    rows: dict[bytes, Row] = field(default_factory=dict)
+    registers: dict[bytes, dict[bytes, _Register]] = field(default_factory=dict)
+    row_index: list[bytes] | None = None
+    """The rows in order; None when a row came or went since it was made."""
+
+    def sorted_rows(self) -> list[bytes]:
+        if self.row_index is None:
+            self.row_index = sorted(self.rows)
+        return self.row_index
+
+    def versions(self, cell: Cell) -> Versions:
+        row = self.rows.get(cell.row)
+        return (row.get(cell.column) if row else None) or {}
+
+    def versions_to_write(self, cell: Cell) -> Versions:
+        row = self.rows.get(cell.row)
+        if row is None:
+            row = self.rows[cell.row] = {}
+            self.row_index = None
+        return row.setdefault(cell.column, {})
+
+    def forget_if_empty(self, cell: Cell) -> None:
+        row = self.rows.get(cell.row)
+        if row is None or row.get(cell.column):
+            return
+        row.pop(cell.column, None)
+        if not row:
+            del self.rows[cell.row]
+            self.row_index = None
+
+
+class MemoryStore(Store):
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._tables: dict[TableRef, _Table] = {}
+        self._lock = threading.RLock()
+
+    # --- tables -------------------------------------------------------------------------------------------------
+
+    def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
+        with self._lock:
+            if table in self._tables:
+                return False
+            self._tables[table] = _Table(metadata)
+            return True
+
+    def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
+        with self._lock:
+            found = self._table(table)
+            if found.metadata != expected:
+                return False
+            found.metadata = new
+            return True
+
+    def drop_table(self, table: TableRef) -> bool:
+        with self._lock:
+            return self._tables.pop(table, None) is not None
+
+    def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
+        with self._lock:
+            wanted = sorted(self._tables) if only is None else only
+            return {ref: self._tables[ref].metadata for ref in wanted if ref in self._tables}
+
+    def truncate(self, table: TableRef) -> None:
+        with self._lock:
+            found = self._table(table)
+            found.rows.clear()
+            found.row_index = None
+
+    # --- cells: reading -----------------------------------------------------------------------------------------
+
+    def get(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, Version]:
+        with self._lock:
+            found = self._table(table)
+            newest = ((cell, _newest(found.versions(cell), ts)) for cell, ts in before.items())
+            return {cell: version for cell, version in newest if version}
+
+    def newest(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, int]:
+        return {cell: version.ts for cell, version in self.get(table, before).items()}
+
+    def timestamps(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, list[int]]:
+        with self._lock:
+            found = self._table(table)
+            return {cell: sorted(ts, reverse=True) for cell in cells if (ts := found.versions(cell))}
+
+    def scan(
+        self,
+        table: TableRef,
+        before: int,
+        rows: Span = EVERYTHING,
+        columns: ColumnChoice = EVERYTHING,
+        limit: int = DEFAULT_PAGE,
+        after: Cell | None = None,
+    ) -> CellPage:
+        with self._lock:
+            items: list[tuple[Cell, Version]] = []
+            for cell, versions in self._cells(table, rows, after):
+                if cell.column not in columns or cell == after:
+                    continue
+                version = _newest(versions, before)
+                if version is None:
+                    continue
+                if len(items) == limit:
+                    return Page(items, items[-1][0])
+                items.append((cell, version))
+            return Page(items, None)
+
+    def scan_versions(
+        self,
+        table: TableRef,
+        rows: Span = EVERYTHING,
+        limit: int = DEFAULT_PAGE,
+        after: tuple[Cell, int] | None = None,
+    ) -> VersionPage:
+        with self._lock:
+            items: list[StoredVersion] = []
+            for cell, versions in self._cells(table, rows, after[0] if after else None):
+                for ts in sorted(versions, reverse=True):
+                    if after and cell == after[0] and ts >= after[1]:
+                        continue
+                    if len(items) == limit:
+                        return Page(items, (items[-1].cell, items[-1].ts))
+                    items.append(StoredVersion(cell, ts, versions[ts] == DELETE_MARKER))
+            return Page(items, None)
+
+    def _cells(self, table: TableRef, rows: Span, since: Cell | None) -> Iterable[tuple[Cell, Versions]]:
+        """Cells in order, from `since` on."""
+        found = self._table(table)
+        index = found.sorted_rows()
+        first = bisect_left(index, max(rows.start, since.row if since else b""))
+        last = bisect_left(index, rows.end) if rows.end else len(index)
+        for row in index[first:last]:
+            content = found.rows[row]
+            columns = sorted(content)
+            if since and row == since.row:
+                columns = columns[bisect_left(columns, since.column) :]
+            for column in columns:
+                yield Cell(row, column), content[column]
+
+    # --- cells: writing -----------------------------------------------------------------------------------------
+
+    def put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
+        with self._lock:
+            tables = {table: self._table(table) for table in writes}
+            for table, values in writes.items():
+                found = tables[table]
+                for cell, value in values.items():
+                    found.versions_to_write(cell)[ts] = value
+
+    def add_sentinels(self, table: TableRef, cells: Collection[Cell]) -> None:
+        self.put(SENTINEL_TS, {table: dict.fromkeys(cells, DELETE_MARKER)})
+
+    def delete_versions(self, table: TableRef, versions: Collection[tuple[Cell, int]]) -> None:
+        with self._lock:
+            found = self._table(table)
+            for cell, ts in versions:
+                found.versions(cell).pop(ts, None)
+                found.forget_if_empty(cell)
+
+    def delete_ranges(self, table: TableRef, ranges: Mapping[Cell, tuple[int, int]]) -> None:
+        with self._lock:
+            found = self._table(table)
+            for cell, (first, end) in ranges.items():
+                versions = found.versions(cell)
+                for ts in [ts for ts in versions if first <= ts < end]:
+                    del versions[ts]
+                found.forget_if_empty(cell)
+
+    def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
+        with self._lock:
+            found = self._table(table)
+            for row in rows:
+                if found.rows.pop(row, None) is not None:
+                    found.row_index = None
+
+    # --- registers ----------------------------------------------------------------------------------------------
+
+    def read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        with self._lock:
+            found = self._table(table)
+            standing = ((cell, self._standing(found, cell)) for cell in cells)
+            return {cell: value for cell, value in standing if value is not None}
+
+    def read_rows(self, table: TableRef, rows: Collection[bytes]) -> dict[Cell, bytes]:
+        with self._lock:
+            registers = self._table(table).registers
+            return self.read(table, [Cell(row, column) for row in rows for column in sorted(registers.get(row, ()))])
+
+    def put_if_absent(
+        self, table: TableRef, values: Mapping[Cell, bytes], ttl_ms: int | None = None
+    ) -> dict[Cell, bytes]:
+        with self._lock:
+            for cell, value in values.items():
+                self.compare_and_set(table, cell.row, {cell.column: Change(None, value)}, ttl_ms)
+            return self.read(table, list(values))
+
+    def compare_and_set(
+        self, table: TableRef, row: bytes, changes: Mapping[bytes, Change], ttl_ms: int | None = None
+    ) -> bool:
+        with self._lock:
+            found = self._table(table)
+            if any(self._standing(found, Cell(row, column)) != change.expected for column, change in changes.items()):
+                return False
+            registers = found.registers.setdefault(row, {})
+            expires_ms = None if ttl_ms is None else self._clock.now_ms() + ttl_ms
+            for column, change in changes.items():
+                if change.new is None:
+                    registers.pop(column, None)
+                else:
+                    registers[column] = _Register(change.new, expires_ms)
+            return True
+
+    def remove(self, table: TableRef, cells: Iterable[Cell]) -> None:
+        with self._lock:
+            registers = self._table(table).registers
+            for cell in cells:
+                registers.get(cell.row, {}).pop(cell.column, None)
+
+    def update(self, table: TableRef, cell: Cell, change: Callable[[bytes | None], bytes]) -> bytes:
+        with self._lock:
+            return super().update(table, cell, change)
+
+    def _standing(self, table: _Table, cell: Cell) -> bytes | None:
+        register = table.registers.get(cell.row, {}).get(cell.column)
+        if register is None or (register.expires_ms is not None and register.expires_ms <= self._clock.now_ms()):
+            return None
+        return register.value
+
+    # --- housekeeping -------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nothing is held outside the process."""
+
+    def _table(self, table: TableRef) -> _Table:
+        found = self._tables.get(table)
+        if found is None:
+            raise UnknownTable(table)
+        return found
+
+
+def _newest(versions: Versions, before: int) -> Version | None:
+    if not versions:
+        return None
+    ts = max(versions)
+    if ts >= before:
+        below = [ts for ts in versions if ts < before]
+        if not below:
+            return None
+        ts = max(below)
+    return Version(ts, versions[ts])

@@ -1,0 +1,91 @@
+"""Published thresholds: how far sweeps have gone, or are about to go.
+
+A sweep publishes before it deletes; a reader looks after it has read; a writer looks after it has enqueued; a
+protection looks after it is on record. Whoever comes second sees the other, and no lock or clock is part of that.
+Thresholds only rise. A table answers to the highest of: each strategy it has or had, one of its own where it keeps
+longer than its strategy, and the mark of its last truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sweep_tasks.encoding import read_var_long, var_long
+from sweep_tasks.errors import UnknownTable
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, checked_timestamp
+from sweep_tasks.store.contract import Store
+from sweep_tasks.store.system import THRESHOLDS
+
+_VALUE = b"v"
+
+
+def _strategy(strategy: SweepStrategy) -> Cell:
+    return Cell(b"strategy:" + strategy.value.encode(), _VALUE)
+
+
+def _mark(table: TableRef) -> Cell:
+    return Cell(b"mark:" + str(table).encode(), _VALUE)
+
+
+@dataclass(frozen=True, slots=True)
+class TableThreshold:
+    metadata: TableMetadata
+    by_strategy: Mapping[SweepStrategy, int]
+    mark: int
+
+    @property
+    def for_readers(self) -> int:
+        """Below this, what a snapshot held may be gone."""
+        return max([self.mark, *self.by_strategy.values()])
+
+    @property
+    def for_writers(self) -> int:
+        """Below this, a sweep of the table's strategy may already have passed, and would not find the queue entry of
+        a write that comes now. The mark counts too: no write that started before a truncation may outlive it."""
+        return max(self.mark, self.by_strategy.get(self.metadata.strategy, 0))
+
+
+class Thresholds:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def raise_strategy(self, strategy: SweepStrategy, ts: int) -> int:
+        """Publish that sweeps of this strategy go up to `ts`; returns what stands, which may be higher."""
+        return self._raise(_strategy(strategy), ts)
+
+    def raise_mark(self, table: TableRef, ts: int) -> int:
+        """Publish that the table is emptied of everything that started before `ts`."""
+        return self._raise(_mark(table), ts)
+
+    def _raise(self, cell: Cell, ts: int) -> int:
+        checked_timestamp(ts)
+        raised = self._store.update(THRESHOLDS, cell, lambda current: var_long(max(ts, _decoded(current))))
+        return _decoded(raised)
+
+    def of_strategy(self, strategy: SweepStrategy) -> int:
+        cell = _strategy(strategy)
+        return _decoded(self._store.read(THRESHOLDS, [cell]).get(cell))
+
+    def of_tables(self, tables: Collection[TableRef]) -> dict[TableRef, TableThreshold]:
+        """As of now. Metadata is read first: a strategy that is new to a table was entered there before any sweep of
+        that strategy could touch the table."""
+        metadata = self._store.tables(tables)
+        for table in tables:
+            if table not in metadata:
+                raise UnknownTable(table)
+        strategies = {strategy for found in metadata.values() for strategy in found.strategies}
+        wanted = [*map(_strategy, strategies), *map(_mark, metadata)]
+        standing = self._store.read(THRESHOLDS, wanted)
+        return {
+            table: TableThreshold(
+                found,
+                {strategy: _decoded(standing.get(_strategy(strategy))) for strategy in found.strategies},
+                _decoded(standing.get(_mark(table))),
+            )
+            for table, found in metadata.items()
+        }
+
+
+def _decoded(value: bytes | None) -> int:
+    return read_var_long(value)[0] if value else 0

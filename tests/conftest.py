@@ -1,0 +1,86 @@
+"""Fixtures that all tests share, and the rule that in CI a skipped test is a failed one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from sweep_tasks.config import Settings
+from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.store import Store, initialise_store, open_store
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.sqlite import SQLiteStore
+from sweep_tasks.store.system import SYSTEM_TABLES
+from tests.support.clock import ManualClock
+
+IN_CI = bool(os.environ.get("CI"))
+
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
+settings.load_profile("ci" if IN_CI else "default")
+
+STORES = ["memory", "sqlite"]
+StoreMaker = Callable[[str], Store]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
+    """A store of each kind, initialised and empty, with a clock that the test moves."""
+    made: Store
+    if request.param == "memory":
+        made = memory_store(clock)
+    else:
+        SQLiteStore.initialise(tmp_path / "store.db")
+        made = SQLiteStore(tmp_path / "store.db", clock=clock)
+    with made:
+        yield made
+
+
+@pytest.fixture
+def memory(clock: ManualClock) -> MemoryStore:
+    return memory_store(clock)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The address of an initialised SQLite store, for tests with several processes."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    initialise_store(url, Settings())
+    return url
+
+
+@pytest.fixture
+def sqlite(sqlite_url: str) -> Iterator[Store]:
+    with open_store(sqlite_url, Settings()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(store: Store) -> TableRef:
+    ref = TableRef.parse("app.items")
+    store.create_table(ref, TableMetadata())
+    return ref
+
+
+def memory_store(clock: ManualClock | None = None) -> MemoryStore:
+    made = MemoryStore(clock)
+    for system_table, metadata in SYSTEM_TABLES.items():
+        made.create_table(system_table, metadata)
+    return made
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if IN_CI and exitstatus == 0 and reporter and reporter.stats.get("skipped"):
+        reporter.write_line("in CI a skipped test is a failure", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,19 @@
+"""Real processes for tests of what several do at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_context = multiprocessing.get_context("spawn")
+
+
+def in_processes(count: int, work: Callable[..., T], *arguments: Any) -> list[T]:
+    """`work(number, *arguments)` in as many processes, started together; their results."""
+    with ProcessPoolExecutor(count, mp_context=_context) as pool:
+        running = [pool.submit(work, number, *arguments) for number in range(count)]
+        return [each.result(timeout=240) for each in running]
