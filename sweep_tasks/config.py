@@ -22,17 +22,18 @@ MIB = 1024 * 1024
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SWEEPFLOW_", extra="forbid", frozen=True)
 
-    store: str = Field("sqlite:///sweepflow.db", description="where the data lives")
-    sqlite_busy_timeout_s: float = Field(30.0, gt=0, description="how long to wait for another process's write")
+    store: str = Field(default="sqlite:///sweepflow.db", description="where the data lives")
+    sqlite_busy_timeout_s: float = Field(default=30.0, gt=0, description="how long to wait for another process's write")
     sqlite_durability: Literal["full", "normal"] = Field(
-        "full", description="full: a commit survives a power cut; normal: ten times the commits, the last may be lost"
+        default="full",
+        description="full: a commit survives a power cut; normal: ten times the commits, the last may be lost",
     )
-    max_value_bytes: int = Field(8 * MIB, gt=0, description="values above this are refused")
-    lease_ttl_s: float = Field(60.0, gt=0, description="how long a silent transaction is taken for alive")
-    writer_wait_s: float = Field(60.0, gt=0, description="how long a reader waits for a live writer in its way")
-    scan_page_cells: int = Field(1_000, gt=0, description="cells a scan fetches at once")
-    transaction_attempts: int = Field(10, gt=0, description="how often the retry helper runs a transaction")
-    retention_s: int = Field(3_600, ge=0, description="how long conservative tables keep what was overwritten")
+    max_value_bytes: int = Field(default=8 * MIB, gt=0, description="values above this are refused")
+    lease_ttl_s: float = Field(default=30.0, gt=0, description="how long a silent transaction is taken for alive")
+    writer_wait_s: float = Field(default=60.0, gt=0, description="how long a reader waits for a live writer in its way")
+    scan_page_cells: int = Field(default=1_000, gt=0, description="cells a scan fetches at once")
+    transaction_attempts: int = Field(default=10, gt=0, description="how often the retry helper runs a transaction")
+    retention_s: int = Field(default=3_600, ge=0, description="how long conservative tables keep what was overwritten")
 
     @classmethod
     def settings_customise_sources(

@@ -91,7 +91,8 @@ class TransactionManager:
             sleep=self._clock.sleep,
             reraise=True,
         )
-        return retrying(self._run_once, work)
+        result: T = retrying(self._run_once, work)
+        return result
 
     def _run_once(self, work: Callable[[Transaction], T]) -> T:
         with self.transaction() as transaction:

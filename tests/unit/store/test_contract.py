@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -84,7 +85,7 @@ class TestTables:
 
     def test_every_call_on_an_unknown_table_names_it(self, store: Store) -> None:
         nowhere = TableRef.parse("app.nowhere")
-        calls = [
+        calls: list[Callable[[], object]] = [
             lambda: store.get(nowhere, {A: 5}),
             lambda: store.newest(nowhere, {A: 5}),
             lambda: store.timestamps(nowhere, [A]),

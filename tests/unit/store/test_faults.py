@@ -1,0 +1,117 @@
+"""The memory store can fail, crash, delay or lose the answer of any call, on command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
+from sweep_tasks.model import EVERYTHING, Cell, TableMetadata, TableRef
+from sweep_tasks.store import Change, Store
+from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, delay, fail, lose_answer, on, tear
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.system import LEASES
+from tests.support.clock import ManualClock
+
+T = TableRef.parse("app.items")
+NEW = TableRef.parse("app.new")
+A, B, C = (Cell(row, b"c") for row in (b"a", b"b", b"c"))
+
+EVERY_CALL: dict[str, Callable[[Store], Any]] = {
+    "create_table": lambda store: store.create_table(NEW, TableMetadata()),
+    "alter_table": lambda store: store.alter_table(T, TableMetadata(), TableMetadata(retention_s=1)),
+    "drop_table": lambda store: store.drop_table(T),
+    "tables": lambda store: store.tables(),
+    "truncate": lambda store: store.truncate(T),
+    "get": lambda store: store.get(T, {A: 9}),
+    "newest": lambda store: store.newest(T, {A: 9}),
+    "timestamps": lambda store: store.timestamps(T, [A]),
+    "scan": lambda store: store.scan(T, 9, EVERYTHING),
+    "scan_versions": lambda store: store.scan_versions(T),
+    "put": lambda store: store.put(7, {T: {A: b"v"}}),
+    "add_sentinels": lambda store: store.add_sentinels(T, [A]),
+    "delete_versions": lambda store: store.delete_versions(T, [(A, 5)]),
+    "delete_ranges": lambda store: store.delete_ranges(T, {A: (0, 9)}),
+    "delete_rows": lambda store: store.delete_rows(T, [A.row]),
+    "read": lambda store: store.read(LEASES, [A]),
+    "read_rows": lambda store: store.read_rows(LEASES, [A.row]),
+    "put_if_absent": lambda store: store.put_if_absent(LEASES, {A: b"x"}),
+    "compare_and_set": lambda store: store.compare_and_set(LEASES, B.row, {B.column: Change(b"x", b"y")}),
+    "update": lambda store: store.update(LEASES, B, lambda _: b"z"),
+    "remove": lambda store: store.remove(LEASES, [B]),
+}
+READS = {"tables", "get", "newest", "timestamps", "scan", "scan_versions", "read", "read_rows"}
+
+
+@pytest.fixture
+def faulty(memory: MemoryStore) -> FaultyStore:
+    memory.create_table(T, TableMetadata())
+    memory.put(5, {T: {A: b"v"}})
+    memory.put_if_absent(LEASES, {B: b"x"})
+    return FaultyStore(memory)
+
+
+def everything(store: Store) -> object:
+    return store.tables(), store.scan_versions(T) if T in store.tables() else None, store.read(LEASES, [A, B])
+
+
+def test_every_call_of_the_contract_is_tried_here() -> None:
+    contract = {name for name, member in vars(Store).items() if callable(member) and not name.startswith("_")}
+    assert set(EVERY_CALL) == contract - {"row_order", "close"}
+
+
+@pytest.mark.parametrize("name", EVERY_CALL)
+class TestEveryCall:
+    def test_a_refused_call_does_nothing(self, faulty: FaultyStore, name: str) -> None:
+        before = everything(faulty.inner)
+        faulty.before = fail
+        with pytest.raises(StoreUnavailable, match=name):
+            EVERY_CALL[name](faulty)
+        assert everything(faulty.inner) == before
+
+    def test_a_lost_answer_means_the_work_was_done(self, faulty: FaultyStore, name: str) -> None:
+        before = everything(faulty.inner)
+        faulty.after = lose_answer
+        with pytest.raises(OutcomeUnknown, match=name):
+            EVERY_CALL[name](faulty)
+        assert (everything(faulty.inner) == before) == (name in READS)
+
+    def test_a_crash_before_the_call_is_the_end_of_the_process(self, faulty: FaultyStore, name: str) -> None:
+        before = everything(faulty.inner)
+        faulty.before = crash
+        with pytest.raises(ProcessCrashed):
+            EVERY_CALL[name](faulty)
+        faulty.before = None
+        with pytest.raises(ProcessCrashed):
+            EVERY_CALL[name](faulty)
+        assert everything(faulty.inner) == before
+
+    def test_a_delayed_call_is_carried_out_late(self, faulty: FaultyStore, name: str, clock: ManualClock) -> None:
+        began = clock.now_ms()
+        faulty.before = delay(clock, 3)
+        EVERY_CALL[name](faulty)
+        assert clock.now_ms() == began + 3_000
+
+
+def test_a_torn_bulk_call_does_a_part_and_loses_the_answer(faulty: FaultyStore) -> None:
+    faulty.before = on("put", 1, tear(2))
+    with pytest.raises(OutcomeUnknown):
+        faulty.put(7, {T: {A: b"v", B: b"v", C: b"v"}})
+    assert faulty.newest(T, dict.fromkeys((A, B, C), 9)) == {A: 7, B: 7}
+    faulty.before = on("delete_versions", 1, tear(1))
+    with pytest.raises(OutcomeUnknown):
+        faulty.delete_versions(T, [(A, 7), (B, 7)])
+    assert faulty.newest(T, dict.fromkeys((A, B, C), 9)) == {A: 5, B: 7}
+
+
+def test_a_fault_may_wait_for_the_nth_call(faulty: FaultyStore) -> None:
+    faulty.before = on("put", 2, fail)
+    faulty.put(7, {T: {A: b"v"}})
+    faulty.get(T, {A: 9})
+    with pytest.raises(StoreUnavailable):
+        faulty.put(8, {T: {A: b"v"}})
+    faulty.put(9, {T: {A: b"v"}})
+    assert faulty.timestamps(T, [A]) == {A: [9, 7, 5]}
+    assert faulty.calls == 5

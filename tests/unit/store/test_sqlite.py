@@ -1,0 +1,208 @@
+"""What is special about the SQLite store: many processes, schema versions, files that are something else."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.encoding import read_var_long, var_long
+from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreBusy
+from sweep_tasks.model import Cell, TableMetadata, TableRef, Version
+from sweep_tasks.store import Change, Store, open_store
+from sweep_tasks.store.sqlite import SQLiteStore
+from sweep_tasks.store.sqlite.schema import STEPS
+from sweep_tasks.store.system import LEASES
+from tests.support.processes import in_processes
+
+WRITERS = 8
+COUNTER = Cell(b"counter", b"v")
+TABLE = TableRef.parse("app.items")
+A = Cell(b"a", b"c")
+
+
+def count_up(_: int, url: str, times: int) -> int:
+    """Half by update, half by compare-and-set; how often the latter had to be tried again."""
+    retries = 0
+    with open_store(url, Settings()) as store:
+        for turn in range(times):
+            if turn % 2:
+                store.update(LEASES, COUNTER, lambda old: var_long(read_var_long(old or b"\0")[0] + 1))
+                continue
+            while True:
+                old = store.read(LEASES, [COUNTER]).get(COUNTER)
+                new = var_long(read_var_long(old or b"\0")[0] + 1)
+                if store.compare_and_set(LEASES, COUNTER.row, {COUNTER.column: Change(old, new)}):
+                    break
+                retries += 1
+    return retries
+
+
+def write_rows(number: int, url: str, rounds: int) -> int:
+    """Each call writes the same mark to a hundred cells; a reader must never see a mix. How many looks it took."""
+    looks = 0
+    cells = [Cell(b"%03d" % n, b"c") for n in range(100)]
+    with open_store(url, Settings()) as store:
+        for turn in range(rounds):
+            store.put(7, {TABLE: dict.fromkeys(cells, b"%d-%d" % (number, turn))})
+            seen = {version.value for version in store.get(TABLE, dict.fromkeys(cells, 8)).values()}
+            assert len(seen) == 1, "a torn write was seen"
+            looks += 1
+    return looks
+
+
+def test_eight_writer_processes_lose_no_update(sqlite_url: str) -> None:
+    in_processes(WRITERS, count_up, sqlite_url, 200)
+    with open_store(sqlite_url, Settings()) as store:
+        assert read_var_long(store.read(LEASES, [COUNTER])[COUNTER])[0] == WRITERS * 200
+
+
+def test_eight_writer_processes_never_see_a_torn_write(sqlite_url: str, sqlite: Store) -> None:
+    sqlite.create_table(TABLE, TableMetadata())
+    assert in_processes(WRITERS, write_rows, sqlite_url, 50) == [50] * WRITERS
+
+
+def test_threads_share_a_store(sqlite: Store) -> None:
+    def count() -> None:
+        for _ in range(100):
+            sqlite.update(LEASES, COUNTER, lambda old: var_long(read_var_long(old or b"\0")[0] + 1))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read_var_long(sqlite.read(LEASES, [COUNTER])[COUNTER])[0] == 400
+
+
+def test_a_forked_child_opens_connections_of_its_own(sqlite: Store) -> None:
+    sqlite.create_table(TABLE, TableMetadata())
+    sqlite.put(5, {TABLE: {A: b"parent"}})
+    child = os.fork()
+    if child == 0:
+        sqlite.put(6, {TABLE: {A: b"child"}})
+        sqlite.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert sqlite.get(TABLE, {A: 9}) == {A: Version(6, b"child")}
+    sqlite.put(7, {TABLE: {A: b"parent again"}})
+    assert sqlite.get(TABLE, {A: 9}) == {A: Version(7, b"parent again")}
+
+
+def test_a_locked_store_says_so_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    SQLiteStore.initialise(path)
+    with SQLiteStore(path, busy_timeout_s=0.05) as store:
+        store.create_table(TABLE, TableMetadata())
+        hog = sqlite3.connect(path, isolation_level=None)
+        hog.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match=r"locked by another process for 0\.05 s"):
+            store.put(5, {TABLE: {A: b"v"}})
+        hog.execute("ROLLBACK")
+        hog.close()
+        assert store.scan_versions(TABLE).items == []
+        store.put(5, {TABLE: {A: b"v"}})
+
+
+def test_a_table_dropped_and_created_anew_by_another_process_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    SQLiteStore.initialise(path)
+    with SQLiteStore(path) as here, SQLiteStore(path) as there:
+        here.create_table(TABLE, TableMetadata())
+        here.put(5, {TABLE: {A: b"old"}})
+        there.drop_table(TABLE)
+        there.create_table(TABLE, TableMetadata())
+        here.put(6, {TABLE: {A: b"new"}})
+        assert there.timestamps(TABLE, [A]) == {A: [6]}
+
+
+class TestOpening:
+    def test_a_store_that_was_never_initialised_is_refused_and_not_created(self, tmp_path: Path) -> None:
+        path = tmp_path / "nothing.db"
+        with pytest.raises(NotInitialised, match="run 'sweepflow init"):
+            SQLiteStore(path)
+        assert not path.exists()
+
+    def test_an_empty_file_is_not_a_store_until_it_is_initialised(self, tmp_path: Path) -> None:
+        path = tmp_path / "empty.db"
+        path.touch()
+        with pytest.raises(NotInitialised):
+            SQLiteStore(path)
+        assert SQLiteStore.initialise(path)
+
+    def test_initialising_again_keeps_everything(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        assert SQLiteStore.initialise(path)
+        with SQLiteStore(path) as store:
+            store.create_table(TABLE, TableMetadata())
+        assert not SQLiteStore.initialise(path)
+        with SQLiteStore(path) as store:
+            assert TABLE in store.tables()
+
+    def test_many_processes_may_initialise_at_once(self, tmp_path: Path) -> None:
+        assert sum(in_processes(4, initialise, str(tmp_path / "store.db"))) == 1
+
+    def test_another_programs_database_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "other.db"
+        other = sqlite3.connect(path)
+        other.execute("CREATE TABLE theirs (x)")
+        other.close()
+        with pytest.raises(ForeignStore, match="another program"):
+            SQLiteStore.initialise(path)
+        with pytest.raises(ForeignStore, match="another program"):
+            SQLiteStore(path)
+
+    def test_a_file_that_is_no_database_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.txt"
+        path.write_text("dear diary, " * 100)
+        with pytest.raises(ForeignStore, match="not a SQLite file"):
+            SQLiteStore.initialise(path)
+        assert path.read_text().startswith("dear diary")
+
+    def test_a_newer_schema_is_refused_and_untouched(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        later = [*STEPS, note_of_a_later_version]
+        SQLiteStore.initialise(path, steps=later)
+        with pytest.raises(NewerSchema, match=f"schema {len(later)}, this version knows up to {len(STEPS)}"):
+            SQLiteStore(path)
+        with pytest.raises(NewerSchema):
+            SQLiteStore.initialise(path)
+        SQLiteStore(path, steps=later).close()
+
+    def test_an_older_schema_is_migrated_on_opening_and_keeps_its_data(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        SQLiteStore.initialise(path)
+        with SQLiteStore(path) as store:
+            store.create_table(TABLE, TableMetadata())
+            store.put(5, {TABLE: {A: b"v"}})
+        with SQLiteStore(path, steps=[*STEPS, note_of_a_later_version]) as store:
+            assert store.get(TABLE, {A: 6}) == {A: Version(5, b"v")}
+        raw = sqlite3.connect(path)
+        assert raw.execute("SELECT text FROM later_version").fetchall() == [("migrated",)]
+        raw.close()
+
+    def test_a_migration_that_fails_leaves_the_store_as_it_was(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        SQLiteStore.initialise(path)
+
+        def broken(connection: sqlite3.Connection) -> None:
+            note_of_a_later_version(connection)
+            raise RuntimeError("half way")
+
+        with pytest.raises(RuntimeError):
+            SQLiteStore(path, steps=[*STEPS, broken])
+        SQLiteStore(path).close()
+        SQLiteStore(path, steps=[*STEPS, note_of_a_later_version]).close()
+
+
+def initialise(_: int, path: str) -> bool:
+    return SQLiteStore.initialise(path)
+
+
+def note_of_a_later_version(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE later_version (text)")
+    connection.execute("INSERT INTO later_version VALUES ('migrated')")
