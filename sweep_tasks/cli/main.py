@@ -13,7 +13,6 @@ from sweep_tasks.store import StoreLocation, initialise_store
 
 app = typer.Typer(
     name="sweepflow",
-    help="Sweeping for multi-version key-value stores.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

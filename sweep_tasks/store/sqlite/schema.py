@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised
+from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreUnavailable
 from sweep_tasks.model import Layout, TableMetadata, TableRef
 from sweep_tasks.store.metadata import dump_metadata
 from sweep_tasks.store.sqlite.connection import Connections
@@ -70,7 +70,10 @@ STEPS: Sequence[Step] = (_catalog_and_system_tables,)
 
 def initialise(connections: Connections, steps: Sequence[Step] = STEPS) -> bool:
     """Make the file a store, or bring it up; True if it was not one before. Safe to run many times at once."""
-    connections.path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        connections.path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(f"store: {connections.path.parent} can't be made a folder: {error.strerror}") from error
     connection = connections.open("rwc")
     try:
         with connections.explained():

@@ -1,0 +1,25 @@
+"""`python -m benchmarks [NAME …]`: run them, print one JSON line each."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import pkgutil
+
+import benchmarks
+
+NAMES = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if not m.name.startswith("_"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if none is named")
+    for name in parser.parse_args().names or NAMES:
+        if name not in NAMES:
+            parser.error(f"there is no benchmark {name!r}; there are {', '.join(NAMES)}")
+        print(json.dumps({"benchmark": name, **importlib.import_module(f"benchmarks.{name}").measure()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

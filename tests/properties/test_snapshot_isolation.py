@@ -1,0 +1,265 @@
+"""Snapshot isolation under every kind of bad luck, checked on the history and not on the code.
+
+Simulated processes run small transactions one store call at a time; Hypothesis chooses who goes next, who crashes,
+whose answer is lost, when leases run out and when a sweep publishes. At the end the history is checked against what
+snapshot isolation means, by a checker that knows nothing of how the product works.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Literal
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from sweep_tasks.errors import CommitUnknown, SweepflowError
+from sweep_tasks.model import Cell, ConflictHandling, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import ProcessCrashed
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions import TransactionManager
+from sweep_tasks.transactions.commit import Committer
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.snapshot import Snapshot
+from sweep_tasks.transactions.writers import Writers
+from tests.conftest import memory_store
+from tests.support.simulation import Process, SharedClock
+
+EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "60"))
+CHECKED = TableRef.parse("bank.checked")
+FREE = TableRef.parse("bank.free")
+CELLS = [Cell(b"a", b"c"), Cell(b"b", b"c")]
+
+Place = tuple[TableRef, Cell]
+places = st.tuples(st.sampled_from([CHECKED, FREE]), st.sampled_from(CELLS))
+operations = st.lists(
+    st.tuples(st.sampled_from(["write", "write", "delete", "read", "read", "scan"]), places),
+    min_size=1,
+    max_size=3,
+)
+
+
+@dataclass
+class Attempt:
+    """What one transaction did and saw. Values are unique, so a read tells which write it saw."""
+
+    name: str
+    start: int = 0
+    committing: bool = False
+    claim: int | Literal["unknown"] | None = "unknown"
+    """The commit timestamp it was told, None if it was told that it did not commit."""
+    reads: list[tuple[Place, bytes | None, dict[Place, bytes]]] = field(default_factory=list)
+    """Where, what was seen, and the own writes at that moment."""
+    writes: dict[Place, bytes] = field(default_factory=dict)
+
+
+class Bank(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = SharedClock()
+        self.shared = memory_store(self.clock)
+        self.shared.create_table(CHECKED, TableMetadata())
+        self.shared.create_table(FREE, TableMetadata(conflicts=ConflictHandling.NONE))
+        self.running: list[Process[object]] = []
+        self.attempts: list[Attempt] = []
+        self.passed_by_a_sweep: list[Attempt] = []
+
+    # --- what may happen ----------------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.running) < 4)
+    @rule(program=operations, has_start=st.booleans())
+    def begin(self, program: list[tuple[str, Place]], has_start: bool) -> None:
+        process = self._begin(program)
+        while has_start and not self.attempts[-1].start:
+            process.step()
+
+    def _begin(self, program: list[tuple[str, Place]]) -> Process[object]:
+        attempt = Attempt(f"t{len(self.attempts)}")
+        self.attempts.append(attempt)
+        process: Process[object] = Process(self.shared, lambda store: self._transact(store, attempt, program))
+        self.running.append(process)
+        self.clock.processes.append(process)
+        return process
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 3), steps=st.integers(1, 12))
+    def go_on(self, who: int, steps: int) -> None:
+        process = self.running[who % len(self.running)]
+        for _ in range(steps):
+            process.step()
+        self._sort_out()
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 3), call=st.sampled_from(["tables", "put", "newest", "update", "put_if_absent"]))
+    def go_on_up_to(self, who: int, call: str) -> None:
+        """To the brink of a call: where the interesting things happen."""
+        process = self.running[who % len(self.running)]
+        while process.step() and process.next_call != call:
+            pass
+        self._sort_out()
+
+    @rule(program=operations)
+    def transact_at_once(self, program: list[tuple[str, Place]]) -> None:
+        self._begin(program).run_to_end()
+        self._sort_out()
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 3), after=st.booleans())
+    def crash(self, who: int, after: bool) -> None:
+        process = self.running[who % len(self.running)]
+        if process.step():
+            (process.crash_after_call if after else process.crash_here)()
+        self._sort_out()
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 3))
+    def lose_an_answer(self, who: int) -> None:
+        self.running[who % len(self.running)].lose_next_answer()
+
+    @rule()
+    def leases_run_out(self) -> None:
+        self.clock.advance(31)
+
+    @rule(back=st.integers(0, 3))
+    def a_sweep_publishes(self, back: int) -> None:
+        threshold = max(0, TimestampService(self.shared).fresh() - back)
+        Thresholds(self.shared).raise_strategy(SweepStrategy.CONSERVATIVE, threshold)
+        self.passed_by_a_sweep += [a for a in self.attempts if 0 < a.start < threshold and not a.committing]
+
+    # --- what a transaction does ----------------------------------------------------------------------------------
+
+    def _transact(self, store: Store, attempt: Attempt, program: list[tuple[str, Place]]) -> None:
+        tx = TransactionManager(store, clock=self.clock, renew_leases=False).transaction()
+        attempt.start = tx.start
+        for number, (operation, (table, cell)) in enumerate(program):
+            own = dict(attempt.writes)
+            if operation == "read":
+                attempt.reads.append(((table, cell), tx.get(table, *cell), own))
+            elif operation == "scan":
+                found = dict(tx.scan(table))
+                attempt.reads += [((table, each), found.get(each), own) for each in CELLS]
+            elif operation == "write":
+                attempt.writes[table, cell] = f"{attempt.name}.{number}".encode()
+                tx.put(table, *cell, attempt.writes[table, cell])
+            else:
+                attempt.writes[table, cell] = b""
+                tx.delete(table, *cell)
+        attempt.committing = True
+        try:
+            attempt.claim = tx.commit()
+        except CommitUnknown:
+            raise
+        except SweepflowError:
+            attempt.claim = None
+            raise
+
+    def _sort_out(self) -> None:
+        for process in self.running:
+            if process.ended and process.error:
+                assert isinstance(process.error, SweepflowError | ProcessCrashed), process.error
+        self.running = [process for process in self.running if not process.ended]
+
+    # --- what must hold -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def no_two_attempts_share_a_start(self) -> None:
+        starts = [attempt.start for attempt in self.attempts if attempt.start]
+        assert len(starts) == len(set(starts))
+
+    def teardown(self) -> None:
+        while self.running:
+            for process in list(self.running):
+                process.step()
+            self._sort_out()
+        self.clock.advance(31)
+        self._everything_is_read_once_more()
+        self.check()
+
+    def _everything_is_read_once_more(self) -> None:
+        self.attempts.append(Attempt("last"))
+        program = [("scan", (table, CELLS[0])) for table in (CHECKED, FREE)]
+        last = Process(self.shared, lambda store: self._transact(store, self.attempts[-1], program))
+        last.finish()
+
+    def check(self) -> None:
+        decided = CommitTable(self.shared).outcomes([attempt.start for attempt in self.attempts])
+        commits = {start: commit for start, commit in decided.items() if commit != ABORTED}
+        committed = [attempt for attempt in self.attempts if attempt.start in commits]
+        for attempt in committed:
+            assert commits[attempt.start] > attempt.start
+            assert attempt not in self.passed_by_a_sweep, "committed although a sweep had passed it before"
+        for attempt in self.attempts:
+            assert attempt.claim in ("unknown", commits.get(attempt.start)), "was told the wrong outcome"
+            for place, seen, own in attempt.reads:
+                visible = [a for a in committed if place in a.writes and commits[a.start] < attempt.start]
+                newest = max(visible, key=lambda a: a.start, default=None)
+                expected = own.get(place, newest.writes[place] if newest else b"")
+                assert (seen or b"") == expected, f"{attempt.name} at {attempt.start} read the wrong version"
+        for one, other in combinations(committed, 2):
+            both = {table for table, _ in one.writes.keys() & other.writes.keys()}
+            at_once = one.start < commits[other.start] and other.start < commits[one.start]
+            assert not (at_once and CHECKED in both), "two writers of a cell, open at once, both committed"
+
+
+@pytest.mark.properties
+def test_every_history_is_snapshot_isolated() -> None:
+    run_state_machine_as_test(Bank, settings=settings(max_examples=EXAMPLES, stateful_step_count=40))
+
+
+# --- and it can fail ------------------------------------------------------------------------------------------------
+
+
+def pass_over_unfinished(self: Writers, starts: set[int]) -> dict[int, int]:
+    """A reader that takes a writer which has not finished for one that never will."""
+    return dict.fromkeys(starts, ABORTED) | self._commits.outcomes(starts)
+
+
+def never_look_for_others(self: Committer, *_: object) -> None:
+    """Last writer wins, silently."""
+
+
+def never_look(self: Committer, *_: object) -> None:
+    """Commit whether or not a sweep has passed."""
+
+
+def believe_in_own_decision(self: CommitTable, start: int, commit: int) -> int:
+    """Believe in the commit timestamp that was put, not in what stands."""
+    original_decide(self, start, commit)
+    return commit
+
+
+def judge_by_the_start(self: Snapshot, table: TableRef, newest: dict[Cell, object]) -> dict[Cell, object]:
+    """Judge a version by when it started, not by when it committed."""
+    return {cell: version for cell, version in newest.items() if version.ts != -1}  # type: ignore[attr-defined]
+
+
+original_decide = CommitTable.decide
+
+MISTAKES: list[tuple[type, str, Callable[..., object]]] = [
+    (Writers, "settled", pass_over_unfinished),
+    (Committer, "_look_for_others", never_look_for_others),
+    (Committer, "_look", never_look),
+    (Snapshot, "_visible", judge_by_the_start),
+    (CommitTable, "decide", believe_in_own_decision),
+]
+
+
+@pytest.mark.properties
+@pytest.mark.parametrize(("owner", "name", "instead"), MISTAKES, ids=[mistake[2].__name__ for mistake in MISTAKES])
+def test_a_mistake_is_caught(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, instead: Callable[..., object]
+) -> None:
+    """Found, not made small: shrinking would take longer than the search."""
+    monkeypatch.setattr(owner, name, instead)
+    search = settings(
+        max_examples=500, stateful_step_count=40, phases=[Phase.generate], derandomize=True, database=None
+    )
+    with pytest.raises((AssertionError, KeyError)):
+        run_state_machine_as_test(Bank, settings=search)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.catalog import Catalog, Count
+from sweep_tasks.errors import AlreadyExists, SnapshotSwept, TransactionAborted, UnknownTable
+from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import FaultyStore
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.transactions import TransactionManager
+
+T = TableRef.parse("app.items")
+R, C = b"r", b"c"
+
+
+@pytest.fixture
+def catalog(store: Store) -> Catalog:
+    made = Catalog(store)
+    made.create(T, TableMetadata())
+    return made
+
+
+@pytest.fixture
+def manager(store: Store) -> TransactionManager:
+    return TransactionManager(store, renew_leases=False)
+
+
+def write(manager: TransactionManager) -> None:
+    with manager.transaction() as tx:
+        tx.put(T, R, C, b"v")
+
+
+def test_only_the_users_tables_are_listed(catalog: Catalog) -> None:
+    assert catalog.list() == {T: TableMetadata()}
+
+
+def test_a_table_is_created_once(catalog: Catalog) -> None:
+    with pytest.raises(AlreadyExists, match=r"app\.items exists already"):
+        catalog.create(T, TableMetadata(SweepStrategy.THOROUGH))
+    assert catalog.list() == {T: TableMetadata()}
+
+
+def test_cells_and_versions_are_counted(catalog: Catalog, manager: TransactionManager) -> None:
+    for _ in range(3):
+        write(manager)
+    assert catalog.count(T) == Count(cells=1, versions=3)
+
+
+def test_readers_below_a_truncation_fail_and_later_ones_find_nothing(
+    catalog: Catalog, manager: TransactionManager
+) -> None:
+    write(manager)
+    before = manager.transaction()
+    catalog.truncate(T)
+    with pytest.raises(SnapshotSwept):
+        before.get(T, R, C)
+    assert manager.transaction().get(T, R, C) is None
+    assert catalog.count(T) == Count(0, 0)
+
+
+@pytest.mark.parametrize("what", ["truncate", "drop and create again"])
+def test_a_write_that_began_before_does_not_outlive_it(
+    catalog: Catalog, manager: TransactionManager, what: str
+) -> None:
+    tx = manager.transaction()
+    tx.put(T, R, C, b"v")
+    if what == "truncate":
+        catalog.truncate(T)
+    else:
+        catalog.drop(T)
+        catalog.create(T, TableMetadata())
+    with pytest.raises(TransactionAborted):
+        tx.commit()
+    assert catalog.count(T) == Count(0, 0)
+    write(manager)
+    assert manager.transaction().get(T, R, C) == b"v"
+
+
+def test_the_mark_is_published_before_anything_is_removed(memory: MemoryStore) -> None:
+    journal: list[str] = []
+    catalog = Catalog(FaultyStore(memory, before=lambda call: journal.append(call.name)))
+    catalog.create(T, TableMetadata())
+    for remove, last in ((catalog.truncate, "truncate"), (catalog.drop, "drop_table")):
+        journal.clear()
+        remove(T)
+        assert journal == ["tables", "update", "update", last], "the timestamp, then the mark, then the removal"
+
+
+def test_what_does_not_exist_cannot_be_removed(catalog: Catalog) -> None:
+    nowhere = TableRef.parse("app.nowhere")
+    for remove in (catalog.truncate, catalog.drop, catalog.count, catalog.show):
+        with pytest.raises(UnknownTable, match=r"app\.nowhere"):
+            remove(nowhere)
