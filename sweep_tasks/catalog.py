@@ -6,10 +6,13 @@ first: readers below it fail instead of finding nothing, and no write that start
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
-from sweep_tasks.errors import AlreadyExists, UnknownTable
-from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.errors import AlreadyExists, BadValue, UnknownTable
+from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import TableThreshold, Thresholds
@@ -27,10 +30,42 @@ class Catalog:
         self._store = store
         self._timestamps = TimestampService(store)
         self._thresholds = Thresholds(store)
+        self._protections = ProtectionCatalog(store)
 
     def create(self, table: TableRef, metadata: TableMetadata) -> None:
         if not self._store.create_table(table, metadata):
             raise AlreadyExists(f"table: {table} exists already; drop it first, or choose another name")
+        self._adopt_own_threshold(table)
+
+    def change(self, table: TableRef, strategy: SweepStrategy, retention_s: int | None) -> None:
+        """Give a table another strategy or retention."""
+
+        def changed(metadata: TableMetadata) -> TableMetadata:
+            own = metadata.own_threshold and retention_s is not None
+            return replace(metadata.with_strategy(strategy), retention_s=retention_s, own_threshold=own)
+
+        self._alter(table, changed)
+        self._adopt_own_threshold(table)
+
+    def _adopt_own_threshold(self, table: TableRef) -> None:
+        """Let readers go by the table's own threshold, if it has a retention of its own.
+
+        The retention is on record, so every sweep that looks from now on heeds it; those that looked before had
+        published how far they go. Raising the own threshold to that point and only then relying on it leaves no sweep
+        that could have gone beyond it.
+        """
+        known = self._thresholds.of_tables([table])[table]
+        if known.metadata.retention_s is not None and not known.metadata.own_threshold:
+            self._thresholds.raise_own(table, known.swept)
+            self._alter(table, lambda m: replace(m, own_threshold=m.retention_s is not None))
+
+    def _alter(self, table: TableRef, change: Callable[[TableMetadata], TableMetadata]) -> None:
+        while True:
+            current = self._store.tables([table]).get(table)
+            if current is None:
+                raise UnknownTable(table)
+            if change(current) == current or self._store.alter_table(table, current, change(current)):
+                return
 
     def list(self) -> dict[TableRef, TableMetadata]:
         """The user's tables, by name."""
@@ -54,16 +89,31 @@ class Catalog:
             if after is None:
                 return Count(cells, versions)
 
-    def truncate(self, table: TableRef) -> None:
-        self._publish_mark(table)
+    def truncate(self, table: TableRef, force: bool = False) -> None:
+        self._publish_mark(table, force)
         self._store.truncate(table)
 
-    def drop(self, table: TableRef) -> None:
-        self._publish_mark(table)
+    def drop(self, table: TableRef, force: bool = False) -> None:
+        self._publish_mark(table, force)
         if not self._store.drop_table(table):
             raise UnknownTable(table)
 
-    def _publish_mark(self, table: TableRef) -> None:
+    def _publish_mark(self, table: TableRef, force: bool) -> None:
+        """The mark first, then the protections: one that is accepted later has seen the mark. Looking once before
+        spares readers a mark for nothing."""
         if table not in self._store.tables([table]):
             raise UnknownTable(table)
+        if not force:
+            self._check_unprotected(table)
         self._thresholds.raise_mark(table, self._timestamps.fresh())
+        if not force:
+            self._check_unprotected(table)
+
+    def _check_unprotected(self, table: TableRef) -> None:
+        holding = sorted(record.id for record in self._protections.records() if table in record.tables)
+        if holding:
+            raise BadValue(
+                "table",
+                f"{table} is protected by {', '.join(holding[:5])}{' and others' if len(holding) > 5 else ''}; "
+                "release that first, or force it",
+            )

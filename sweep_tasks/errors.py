@@ -174,3 +174,34 @@ class SnapshotSwept(TransactionError):
         )
         self.at = at
         self.threshold = threshold
+
+
+# --- the queue and the sweep ------------------------------------------------------------------------------------
+
+
+class ShardsLowered(SweepflowError):
+    code = "shards_lowered"
+    exit_code = EXIT_CONFLICT
+
+    def __init__(self, asked: int, standing: int) -> None:
+        super().__init__(
+            f"shards: there are {standing} and never fewer again, {asked} was asked for; "
+            f"leave the number at {standing} or raise it"
+        )
+
+
+class TransactionTooLarge(SweepflowError):
+    """More writes than the queue can hold for one transaction."""
+
+    code = "limit_exceeded"
+    exit_code = EXIT_BAD_INPUT
+
+
+class NotFound(SweepflowError):
+    code = "not_found"
+    exit_code = EXIT_NOT_FOUND
+
+
+class LimitExceeded(SweepflowError):
+    code = "limit_exceeded"
+    exit_code = EXIT_CONFLICT

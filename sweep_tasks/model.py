@@ -66,6 +66,14 @@ class Version(NamedTuple):
         return f"Version({self.ts}, <{len(self.value)} bytes>)"
 
 
+class VersionRange(NamedTuple):
+    """Versions of a cell from `first` up to, but not including, `end`."""
+
+    cell: Cell
+    first: int
+    end: int
+
+
 class StoredVersion(NamedTuple):
     """One version as a scan without values sees it."""
 
@@ -149,6 +157,9 @@ class TableMetadata:
     past_strategies: frozenset[SweepStrategy] = frozenset()
     """Strategies the table had before: their sweeps may still be at work on it, so their thresholds still count."""
     layout: Layout = Layout.CELLS
+    own_threshold: bool = False
+    """Readers go by the table's own threshold, because it keeps longer than its strategy. Set only once that threshold
+    stands at least where sweeps that knew nothing of the retention may have been."""
 
     def __post_init__(self) -> None:
         if self.retention_s is not None and self.retention_s < 0:

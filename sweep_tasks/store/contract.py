@@ -31,6 +31,7 @@ from sweep_tasks.model import (
     TableMetadata,
     TableRef,
     Version,
+    VersionRange,
 )
 
 Item = TypeVar("Item")
@@ -136,8 +137,8 @@ class Store(ABC):
         """Remove exactly these versions, where they exist."""
 
     @abstractmethod
-    def delete_ranges(self, table: TableRef, ranges: Mapping[Cell, tuple[int, int]]) -> None:
-        """Remove, of each cell, the versions from the first timestamp up to, but not including, the second."""
+    def delete_ranges(self, table: TableRef, ranges: Collection[VersionRange]) -> None:
+        """Remove, of each cell, the versions from the first timestamp up to, but not including, the end."""
 
     @abstractmethod
     def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
@@ -152,6 +153,12 @@ class Store(ABC):
     @abstractmethod
     def read_rows(self, table: TableRef, rows: Collection[bytes]) -> dict[Cell, bytes]:
         """All registers of these rows, by row as given and then by column."""
+
+    @abstractmethod
+    def scan_registers(
+        self, table: TableRef, limit: int = DEFAULT_PAGE, after: Cell | None = None
+    ) -> Page[tuple[Cell, bytes], Cell]:
+        """A page of all registers of a table, in the order of a scan."""
 
     @abstractmethod
     def put_if_absent(

@@ -71,6 +71,7 @@ class FaultyStore(Store):
     delete_rows = _call_point("delete_rows")
     read = _call_point("read")
     read_rows = _call_point("read_rows")
+    scan_registers = _call_point("scan_registers")
     put_if_absent = _call_point("put_if_absent")
     compare_and_set = _call_point("compare_and_set")
     update = _call_point("update")

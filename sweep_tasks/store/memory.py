@@ -7,7 +7,7 @@ Several handles may share one `MemoryStore`, as processes share a database; faul
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +24,7 @@ from sweep_tasks.model import (
     TableMetadata,
     TableRef,
     Version,
+    VersionRange,
 )
 from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Store, VersionPage
 
@@ -199,10 +200,10 @@ class MemoryStore(Store):
                 found.versions(cell).pop(ts, None)
                 found.forget_if_empty(cell)
 
-    def delete_ranges(self, table: TableRef, ranges: Mapping[Cell, tuple[int, int]]) -> None:
+    def delete_ranges(self, table: TableRef, ranges: Collection[VersionRange]) -> None:
         with self._lock:
             found = self._table(table)
-            for cell, (first, end) in ranges.items():
+            for cell, first, end in ranges:
                 versions = found.versions(cell)
                 for ts in [ts for ts in versions if first <= ts < end]:
                     del versions[ts]
@@ -227,6 +228,16 @@ class MemoryStore(Store):
         with self._lock:
             registers = self._table(table).registers
             return self.read(table, [Cell(row, column) for row in rows for column in sorted(registers.get(row, ()))])
+
+    def scan_registers(
+        self, table: TableRef, limit: int = DEFAULT_PAGE, after: Cell | None = None
+    ) -> Page[tuple[Cell, bytes], Cell]:
+        with self._lock:
+            found = self._table(table)
+            cells = sorted(Cell(row, column) for row, columns in found.registers.items() for column in columns)
+            standing = self.read(table, cells[bisect_right(cells, after) :] if after else cells)
+            items = list(standing.items())
+            return Page(items[:limit], items[limit - 1][0] if len(items) > limit else None)
 
     def put_if_absent(
         self, table: TableRef, values: Mapping[Cell, bytes], ttl_ms: int | None = None

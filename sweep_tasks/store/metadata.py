@@ -23,4 +23,5 @@ def load_metadata(text: str) -> TableMetadata:
         look_before_delete=plain["look_before_delete"],
         past_strategies=frozenset(map(SweepStrategy, plain["past_strategies"])),
         layout=Layout(plain["layout"]),
+        own_threshold=plain["own_threshold"],
     )

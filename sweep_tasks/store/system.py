@@ -1,19 +1,34 @@
 """The tables of the system itself, which every store creates when it is initialised.
 
-All of these are registers: they are changed by compare-and-set, and on Cassandra a table changed that way must not
-also be written at store timestamps.
+What is changed by compare-and-set is a register; what is only put and deleted is a cell. The queue's tables carry
+AtlasDB's names.
 """
 
 from __future__ import annotations
 
-from sweep_tasks.model import Layout, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import RESERVED_NAMESPACE, Layout, SweepStrategy, TableMetadata, TableRef
 
 TRANSACTIONS = TableRef("", "_transactions")
 TIMESTAMP = TableRef("", "_timestamp")
 PUNCHES = TableRef("", "_punches")
 LEASES = TableRef("", "_leases")
 THRESHOLDS = TableRef("", "_thresholds")
+PROTECTIONS = TableRef("", "_protections")
+
+QUEUE_CELLS = TableRef(RESERVED_NAMESPACE, "sweepableCells")
+QUEUE_TIMESTAMPS = TableRef(RESERVED_NAMESPACE, "sweepableTimestamps")
+QUEUE_PROGRESS = TableRef(RESERVED_NAMESPACE, "sweepProgressPerShard")
+NAME_TO_ID = TableRef(RESERVED_NAMESPACE, "sweepNameToId")
+ID_TO_NAME = TableRef(RESERVED_NAMESPACE, "sweepIdToName")
+PARKED = TableRef(RESERVED_NAMESPACE, "parked")
+QUARANTINE = TableRef(RESERVED_NAMESPACE, "quarantine")
 
 REGISTERS = TableMetadata(strategy=SweepStrategy.NOTHING, layout=Layout.REGISTERS)
+CELLS = TableMetadata(strategy=SweepStrategy.NOTHING, layout=Layout.CELLS)
 
-SYSTEM_TABLES = dict.fromkeys((TRANSACTIONS, TIMESTAMP, PUNCHES, LEASES, THRESHOLDS), REGISTERS)
+COORDINATION_TABLES = dict.fromkeys((TRANSACTIONS, TIMESTAMP, PUNCHES, LEASES, THRESHOLDS), REGISTERS)
+QUEUE_TABLES = {
+    **dict.fromkeys((QUEUE_PROGRESS, NAME_TO_ID, ID_TO_NAME, PROTECTIONS), REGISTERS),
+    **dict.fromkeys((QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED, QUARANTINE), CELLS),
+}
+SYSTEM_TABLES = COORDINATION_TABLES | QUEUE_TABLES

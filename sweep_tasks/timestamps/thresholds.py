@@ -24,6 +24,10 @@ def _strategy(strategy: SweepStrategy) -> Cell:
     return Cell(b"strategy:" + strategy.value.encode(), _VALUE)
 
 
+def _own(table: TableRef) -> Cell:
+    return Cell(b"table:" + str(table).encode(), _VALUE)
+
+
 def _mark(table: TableRef) -> Cell:
     return Cell(b"mark:" + str(table).encode(), _VALUE)
 
@@ -32,12 +36,18 @@ def _mark(table: TableRef) -> Cell:
 class TableThreshold:
     metadata: TableMetadata
     by_strategy: Mapping[SweepStrategy, int]
+    own: int
     mark: int
 
     @property
     def for_readers(self) -> int:
         """Below this, what a snapshot held may be gone."""
-        return max([self.mark, *self.by_strategy.values()])
+        return max(self.mark, self.own if self.metadata.own_threshold else self.swept)
+
+    @property
+    def swept(self) -> int:
+        """How far sweeps that know of no retention of the table's own may have gone in it."""
+        return max(self.by_strategy.values(), default=0)
 
     @property
     def for_writers(self) -> int:
@@ -54,6 +64,10 @@ class Thresholds:
         """Publish that sweeps of this strategy go up to `ts`; returns what stands, which may be higher."""
         return self._raise(_strategy(strategy), ts)
 
+    def raise_own(self, table: TableRef, ts: int) -> int:
+        """Publish that a table with a retention of its own is swept up to `ts`."""
+        return self._raise(_own(table), ts)
+
     def raise_mark(self, table: TableRef, ts: int) -> int:
         """Publish that the table is emptied of everything that started before `ts`."""
         return self._raise(_mark(table), ts)
@@ -62,6 +76,11 @@ class Thresholds:
         checked_timestamp(ts)
         raised = self._store.update(THRESHOLDS, cell, lambda current: var_long(max(ts, _decoded(current))))
         return _decoded(raised)
+
+    def marks(self, tables: Collection[TableRef]) -> dict[TableRef, int]:
+        """Truncation marks, of tables that exist or once did; 0 where there is none."""
+        standing = self._store.read(THRESHOLDS, [_mark(table) for table in tables])
+        return {table: _decoded(standing.get(_mark(table))) for table in tables}
 
     def of_strategy(self, strategy: SweepStrategy) -> int:
         cell = _strategy(strategy)
@@ -75,12 +94,13 @@ class Thresholds:
             if table not in metadata:
                 raise UnknownTable(table)
         strategies = {strategy for found in metadata.values() for strategy in found.strategies}
-        wanted = [*map(_strategy, strategies), *map(_mark, metadata)]
+        wanted = [*map(_strategy, strategies), *map(_own, metadata), *map(_mark, metadata)]
         standing = self._store.read(THRESHOLDS, wanted)
         return {
             table: TableThreshold(
                 found,
                 {strategy: _decoded(standing.get(_strategy(strategy))) for strategy in found.strategies},
+                _decoded(standing.get(_own(table))),
                 _decoded(standing.get(_mark(table))),
             )
             for table, found in metadata.items()

@@ -11,6 +11,7 @@ from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import checked_timestamp
+from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.leases import Leases
 from sweep_tasks.timestamps.service import TimestampService
@@ -44,7 +45,7 @@ class TransactionManager:
         commits = CommitTable(store)
         writers = Writers(commits, self.leases, self._clock, self.settings.writer_wait_s)
         self._keeper = LeaseKeeper(self.leases, self.settings.lease_ttl_s / 3 if renew_leases else 0)
-        self._reading = Reading(store, writers, thresholds, self.settings.scan_page_cells)
+        self._reading = Reading(store, writers, thresholds, ProtectionCatalog(store), self.settings.scan_page_cells)
         self._committer = Committer(store, self.timestamps, thresholds, commits, writers, queue)
 
     def transaction(self, *, read_only: bool = False) -> Transaction:

@@ -23,6 +23,7 @@ from sweep_tasks.model import (
     Version,
     checked_name,
 )
+from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Page, Store
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED
@@ -37,6 +38,7 @@ class Reading(NamedTuple):
     store: Store
     writers: Writers
     thresholds: Thresholds
+    protections: ProtectionCatalog
     page_cells: int
 
 
@@ -68,8 +70,8 @@ class Snapshot:
         """The version each cell shows at this timestamp, delete markers included."""
         ref = self._readable(as_table(table))
         found = self._reading.store.get(ref, dict.fromkeys(cells, self.at))
-        visible = self._visible(ref, found)
-        self._check_not_swept(ref)
+        visible, sentinel = self._visible(ref, found)
+        self._check_not_swept(ref, [Span.only(cell.row) for cell in cells], sentinel)
         return visible
 
     def page(
@@ -86,8 +88,8 @@ class Snapshot:
         """
         ref = self._readable(as_table(table))
         page = self._reading.store.scan(ref, self.at, rows, columns, limit or self._reading.page_cells, after)
-        visible = self._visible(ref, dict(page.items))
-        self._check_not_swept(ref)
+        visible, sentinel = self._visible(ref, dict(page.items))
+        self._check_not_swept(ref, [rows], sentinel)
         values = ((cell, visible.get(cell)) for cell, _ in page.items)
         return Page([(cell, found.value) for cell, found in values if found and not found.is_delete], page.resume)
 
@@ -103,19 +105,18 @@ class Snapshot:
             if resume is None:
                 return
 
-    def _visible(self, table: TableRef, newest: Mapping[Cell, Version]) -> dict[Cell, Version]:
-        """From the newest version of each cell below our timestamp, step down to the one that may be seen.
-
-        A sentinel is passed over as nothing: at or above the threshold it is what is left of a cell that has no
-        older version any more, and below the threshold the check that follows every read refuses anyway.
-        """
+    def _visible(self, table: TableRef, newest: Mapping[Cell, Version]) -> tuple[dict[Cell, Version], bool]:
+        """From the newest version of each cell below our timestamp, step down to the one that may be seen; and whether
+        some cell had nothing but a sentinel to show."""
         visible: dict[Cell, Version] = {}
+        lone_sentinel = False
         candidates: Mapping[Cell, Version] = newest
         while candidates:
             outcomes = self._reading.writers.settled({v.ts for v in candidates.values() if v.ts != SENTINEL_TS})
             below: dict[Cell, int] = {}
             for cell, version in candidates.items():
                 if version.ts == SENTINEL_TS:
+                    lone_sentinel = True
                     continue
                 commit = outcomes[version.ts]
                 if commit == ABORTED or commit >= self.at:
@@ -123,7 +124,7 @@ class Snapshot:
                 else:
                     visible[cell] = version
             candidates = self._reading.store.get(table, below) if below else {}
-        return visible
+        return visible, lone_sentinel
 
     def metadata(self, table: TableRef) -> TableMetadata:
         """As it was when this snapshot first met the table."""
@@ -143,7 +144,13 @@ class Snapshot:
             )
         return table
 
-    def _check_not_swept(self, table: TableRef) -> None:
+    def _check_not_swept(self, table: TableRef, rows: Collection[Span], lone_sentinel: bool) -> None:
+        """After the data was read: at or above the threshold nothing is missing, and a lone sentinel is what is left of
+        a cell without versions. Below it only an accepted protection helps, and a lone sentinel says that something is
+        gone all the same."""
         threshold = self._reading.thresholds.of_tables([table])[table].for_readers
-        if self.at < threshold:
+        if self.at >= threshold:
+            return
+        records = [] if lone_sentinel else self._reading.protections.records()
+        if lone_sentinel or not all(any(r.lets_read(table, span, self.at) for r in records) for span in rows):
             raise SnapshotSwept(table, self.at, threshold)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from sweep_tasks.errors import CommitUnknown, SweepflowError
-from sweep_tasks.model import Cell, ConflictHandling, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import Cell, ConflictHandling, SweepStrategy, TableMetadata, TableRef, Version
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import ProcessCrashed
 from sweep_tasks.timestamps.service import TimestampService
@@ -235,9 +235,11 @@ def believe_in_own_decision(self: CommitTable, start: int, commit: int) -> int:
     return commit
 
 
-def judge_by_the_start(self: Snapshot, table: TableRef, newest: dict[Cell, object]) -> dict[Cell, object]:
+def judge_by_the_start(
+    self: Snapshot, table: TableRef, newest: dict[Cell, Version]
+) -> tuple[dict[Cell, Version], bool]:
     """Judge a version by when it started, not by when it committed."""
-    return {cell: version for cell, version in newest.items() if version.ts != -1}  # type: ignore[attr-defined]
+    return {cell: version for cell, version in newest.items() if version.ts != -1}, False
 
 
 original_decide = CommitTable.decide

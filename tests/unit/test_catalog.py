@@ -84,7 +84,9 @@ def test_the_mark_is_published_before_anything_is_removed(memory: MemoryStore) -
     for remove, last in ((catalog.truncate, "truncate"), (catalog.drop, "drop_table")):
         journal.clear()
         remove(T)
-        assert journal == ["tables", "update", "update", last], "the timestamp, then the mark, then the removal"
+        assert journal == ["tables", "read_rows", "update", "update", "read_rows", last], (
+            "the timestamp, the mark, then the protections, then the removal"
+        )
 
 
 def test_what_does_not_exist_cannot_be_removed(catalog: Catalog) -> None:

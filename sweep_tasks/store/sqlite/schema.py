@@ -14,7 +14,7 @@ from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreU
 from sweep_tasks.model import Layout, TableMetadata, TableRef
 from sweep_tasks.store.metadata import dump_metadata
 from sweep_tasks.store.sqlite.connection import Connections
-from sweep_tasks.store.system import SYSTEM_TABLES
+from sweep_tasks.store.system import COORDINATION_TABLES, QUEUE_TABLES
 
 APPLICATION_ID = 0x53574550
 Step = Callable[[sqlite3.Connection], None]
@@ -56,15 +56,20 @@ def add_table(connection: sqlite3.Connection, table: TableRef, metadata: TableMe
     return True
 
 
-def _catalog_and_system_tables(connection: sqlite3.Connection) -> None:
+def _catalog_and_coordination(connection: sqlite3.Connection) -> None:
     connection.execute(
         "CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL)"
     )
-    for table, metadata in SYSTEM_TABLES.items():
+    for table, metadata in COORDINATION_TABLES.items():
         add_table(connection, table, metadata)
 
 
-STEPS: Sequence[Step] = (_catalog_and_system_tables,)
+def _queue(connection: sqlite3.Connection) -> None:
+    for table, metadata in QUEUE_TABLES.items():
+        add_table(connection, table, metadata)
+
+
+STEPS: Sequence[Step] = (_catalog_and_coordination, _queue)
 """Only ever added to. Step n takes a store from version n to n + 1."""
 
 

@@ -26,6 +26,7 @@ from sweep_tasks.model import (
     TableMetadata,
     TableRef,
     Version,
+    VersionRange,
 )
 from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Store, VersionPage
 from sweep_tasks.store.metadata import dump_metadata, load_metadata
@@ -215,8 +216,8 @@ class SQLiteStore(Store):
         exact = ((cell.row, cell.column, ts) for cell, ts in versions)
         self._delete(table, "row = ? AND col = ? AND ts = ?", exact)
 
-    def delete_ranges(self, table: TableRef, ranges: Mapping[Cell, tuple[int, int]]) -> None:
-        bounds = ((cell.row, cell.column, first, end) for cell, (first, end) in ranges.items())
+    def delete_ranges(self, table: TableRef, ranges: Collection[VersionRange]) -> None:
+        bounds = ((cell.row, cell.column, first, end) for cell, first, end in ranges)
         self._delete(table, "row = ? AND col = ? AND ts >= ? AND ts < ?", bounds)
 
     def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
@@ -244,6 +245,19 @@ class SQLiteStore(Store):
                 [*numbered, self._clock.now_ms()],
             ).fetchall()
         return {Cell(row, column): value for row, column, value in found}
+
+    def scan_registers(
+        self, table: TableRef, limit: int = DEFAULT_PAGE, after: Cell | None = None
+    ) -> Page[tuple[Cell, bytes], Cell]:
+        query = (
+            "SELECT row, col, value FROM {name} WHERE (expires_ms IS NULL OR expires_ms > ?) AND {where}"
+            " ORDER BY row, col LIMIT ?"
+        )
+        now = self._clock.now_ms()
+        parts = [(where, [now, *bounds]) for where, bounds in _parts(EVERYTHING, EVERYTHING, after)]
+        found = self._fetch_parts(table, query, parts, limit + 1)
+        items = [(Cell(row, column), value) for row, column, value in found[:limit]]
+        return Page(items, items[-1][0] if len(found) > limit else None)
 
     def put_if_absent(
         self, table: TableRef, values: Mapping[Cell, bytes], ttl_ms: int | None = None

@@ -17,6 +17,7 @@ from sweep_tasks.model import (
     TableMetadata,
     TableRef,
     Version,
+    VersionRange,
 )
 from sweep_tasks.store import Change, Store
 from sweep_tasks.store.system import LEASES, SYSTEM_TABLES
@@ -94,7 +95,7 @@ class TestTables:
             lambda: store.put(5, {nowhere: {A: b"v"}}),
             lambda: store.add_sentinels(nowhere, [A]),
             lambda: store.delete_versions(nowhere, [(A, 5)]),
-            lambda: store.delete_ranges(nowhere, {A: (0, 5)}),
+            lambda: store.delete_ranges(nowhere, [VersionRange(A, 0, 5)]),
             lambda: store.delete_rows(nowhere, [b"r"]),
             lambda: store.truncate(nowhere),
             lambda: store.alter_table(nowhere, TableMetadata(), TableMetadata()),
@@ -239,8 +240,13 @@ class TestWritingCells:
     def test_a_range_delete_takes_its_start_and_leaves_its_end(self, store: Store, table: TableRef) -> None:
         put(store, table, *[(cell, ts, b"v") for cell in (A, B) for ts in (0, 4, 5, 6)])
         store.add_sentinels(table, [A, B])
-        store.delete_ranges(table, {A: (0, 5), B: (-1, 6), MISSING: (0, 9)})
+        store.delete_ranges(table, [VersionRange(A, 0, 5), VersionRange(B, -1, 6), VersionRange(MISSING, 0, 9)])
         assert sorted(stored(store, table)) == [(A, -1), (A, 5), (A, 6), (B, 6)]
+
+    def test_a_cell_may_have_several_ranges(self, store: Store, table: TableRef) -> None:
+        put(store, table, *[(A, ts, b"v") for ts in range(1, 8)])
+        store.delete_ranges(table, [VersionRange(A, 0, 3), VersionRange(A, 5, 7)])
+        assert store.timestamps(table, [A]) == {A: [7, 4, 3]}
 
     def test_sentinels_stand_below_every_version(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 0, b"v"))
@@ -256,7 +262,7 @@ class TestWritingCells:
     def test_bulk_calls_take_more_cells_than_fit_one_transaction(self, store: Store, table: TableRef) -> None:
         cells = [Cell(b"%06d" % n, b"c") for n in range(25_000)]
         store.put(5, {table: dict.fromkeys(cells, b"v")})
-        store.delete_ranges(table, dict.fromkeys(cells[1:], (0, 6)))
+        store.delete_ranges(table, [VersionRange(cell, 0, 6) for cell in cells[1:]])
         assert stored(store, table) == [(cells[0], 5)]
 
 
@@ -290,6 +296,22 @@ class TestRegisters:
         assert list(store.read_rows(LEASES, [b"3", b"1"])) == [
             Cell(b"3", b"a"), Cell(b"3", b"b"), Cell(b"1", b"a"), Cell(b"1", b"b"),
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("limit", [1, 2, 100])
+    def test_all_registers_are_scanned_page_by_page(self, store: Store, limit: int) -> None:
+        cells = {Cell(b"r%d" % row, b"c%d" % column): b"v" for row in range(3) for column in range(2)}
+        store.put_if_absent(LEASES, cells)
+        seen: list[tuple[Cell, bytes]] = []
+        after = None
+        while True:
+            page = store.scan_registers(LEASES, limit, after)
+            assert len(page.items) <= limit
+            seen += page.items
+            after = page.resume
+            if after is None:
+                break
+        assert dict(seen) == cells
+        assert len(seen) == len(cells)
 
     def test_an_update_is_a_function_of_what_stands(self, store: Store) -> None:
         assert store.update(LEASES, A, lambda old: (old or b"") + b"x") == b"x"

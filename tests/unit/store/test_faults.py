@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
-from sweep_tasks.model import EVERYTHING, Cell, TableMetadata, TableRef
+from sweep_tasks.model import EVERYTHING, Cell, TableMetadata, TableRef, VersionRange
 from sweep_tasks.store import Change, Store
 from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, delay, fail, lose_answer, on, tear
 from sweep_tasks.store.memory import MemoryStore
@@ -33,16 +33,17 @@ EVERY_CALL: dict[str, Callable[[Store], Any]] = {
     "put": lambda store: store.put(7, {T: {A: b"v"}}),
     "add_sentinels": lambda store: store.add_sentinels(T, [A]),
     "delete_versions": lambda store: store.delete_versions(T, [(A, 5)]),
-    "delete_ranges": lambda store: store.delete_ranges(T, {A: (0, 9)}),
+    "delete_ranges": lambda store: store.delete_ranges(T, [VersionRange(A, 0, 9)]),
     "delete_rows": lambda store: store.delete_rows(T, [A.row]),
     "read": lambda store: store.read(LEASES, [A]),
     "read_rows": lambda store: store.read_rows(LEASES, [A.row]),
+    "scan_registers": lambda store: store.scan_registers(LEASES),
     "put_if_absent": lambda store: store.put_if_absent(LEASES, {A: b"x"}),
     "compare_and_set": lambda store: store.compare_and_set(LEASES, B.row, {B.column: Change(b"x", b"y")}),
     "update": lambda store: store.update(LEASES, B, lambda _: b"z"),
     "remove": lambda store: store.remove(LEASES, [B]),
 }
-READS = {"tables", "get", "newest", "timestamps", "scan", "scan_versions", "read", "read_rows"}
+READS = {"tables", "get", "newest", "timestamps", "scan", "scan_versions", "read", "read_rows", "scan_registers"}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from sweep_tasks.errors import (
     UnknownTable,
     WriteConflict,
 )
-from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableMetadata, TableRef, VersionRange
 from sweep_tasks.store import Store
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import Transaction, TransactionManager
@@ -293,7 +293,7 @@ class TestReadOnly:
         assert new.commit_ts is not None
         Thresholds(store).raise_strategy(SweepStrategy.CONSERVATIVE, new.commit_ts + 1)
         store.add_sentinels(table, [Cell(R, C)])
-        store.delete_ranges(table, {Cell(R, C): (0, new.start)})
+        store.delete_ranges(table, [VersionRange(Cell(R, C), 0, new.start)])
         message = f"swept up to {new.commit_ts + 1}, a snapshot at {reader.start} can no longer be read"
         with pytest.raises(SnapshotSwept, match=message):
             reader.get(table, R, C)

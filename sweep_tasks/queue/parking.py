@@ -1,0 +1,126 @@
+"""Entries that were judged and must be judged again: parked, each under the reason that holds it.
+
+A shard's progress never waits for a protection, a retention or a slow writer: the entry is parked and the shard goes
+on. Parked entries of a shard share a row and sort by reason, so that those which are not due are skipped over: one
+look at the first entry under a reason tells whether the rest need be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from sweep_tasks.encoding import (
+    read_sized,
+    read_var_long,
+    read_var_signed_long,
+    sized,
+    var_long,
+    var_signed_long,
+)
+from sweep_tasks.model import MAX_TS, Cell, Span, SweepStrategy, VersionRange
+from sweep_tasks.queue.encoding import checked_shard
+from sweep_tasks.store.contract import Store
+from sweep_tasks.store.system import PARKED
+from sweep_tasks.timestamps.service import TimestampService
+
+
+class Why(IntEnum):
+    GRACE = 1
+    PROTECTED = 2
+    RETENTION = 3
+    REPLICAS = 4
+
+
+class Hold(NamedTuple):
+    """What an entry waits for: a wall-clock time in milliseconds, a record at a timestamp, a table's retention."""
+
+    why: Why
+    until_ms: int = 0
+    record: str = ""
+    record_ts: int = 0
+    table_id: int = 0
+
+    def encoded(self) -> bytes:
+        if self.why is Why.PROTECTED:
+            rest = sized(self.record.encode()) + var_long(self.record_ts)
+        elif self.why is Why.RETENTION:
+            rest = var_long(self.table_id)
+        else:
+            rest = var_long(self.until_ms)
+        return bytes([self.why]) + rest
+
+
+class ParkedEntry(NamedTuple):
+    hold: Hold
+    table_id: int
+    cell: Cell
+    start: int
+    commit: int
+    delete: bool
+
+    def column(self) -> bytes:
+        """Within a hold by start timestamp: what is old enough comes first."""
+        entry = var_long(self.start) + var_long(self.table_id) + sized(self.cell.row) + self.cell.column
+        return self.hold.encoded() + entry
+
+
+class Parking:
+    """The parked entries of one shard."""
+
+    def __init__(self, store: Store, timestamps: TimestampService, strategy: SweepStrategy, shard: int) -> None:
+        self._store = store
+        self._timestamps = timestamps
+        self._row = strategy.value.encode() + b":" + var_long(checked_shard(shard))
+
+    def park(self, entries: Collection[ParkedEntry]) -> None:
+        """Stored at a fresh timestamp, above that of every removal before: an entry may come back under a hold it was
+        once released from."""
+        if entries:
+            values = {
+                Cell(self._row, entry.column()): bytes([entry.delete]) + var_signed_long(entry.commit)
+                for entry in entries
+            }
+            self._store.put(self._timestamps.fresh(), {PARKED: values})
+
+    def remove(self, entries: Collection[ParkedEntry]) -> None:
+        if entries:
+            cells = [Cell(self._row, entry.column()) for entry in entries]
+            self._store.delete_ranges(PARKED, [VersionRange(cell, 0, MAX_TS) for cell in cells])
+
+    def page(self, after: bytes, limit: int) -> list[ParkedEntry]:
+        """Entries behind a column, in order."""
+        span = Span(after + b"\0" if after else b"")
+        page = self._store.scan(PARKED, MAX_TS, Span.only(self._row), span, limit)
+        return [_decoded(cell.column, version.value) for cell, version in page.items]
+
+    def all(self, page: int = 1_000) -> Iterator[ParkedEntry]:
+        after = b""
+        while entries := self.page(after, page):
+            yield from entries
+            after = entries[-1].column()
+
+    @staticmethod
+    def behind(hold: Hold) -> bytes:
+        """A column behind every entry under this hold."""
+        return hold.encoded() + b"\xff" * 10
+
+
+def _decoded(column: bytes, value: bytes) -> ParkedEntry:
+    hold, at = _decoded_hold(column)
+    start, at = read_var_long(column, at)
+    table_id, at = read_var_long(column, at)
+    row, at = read_sized(column, at)
+    commit, _ = read_var_signed_long(value, 1)
+    return ParkedEntry(hold, table_id, Cell(row, column[at:]), start, commit, bool(value[0]))
+
+
+def _decoded_hold(column: bytes) -> tuple[Hold, int]:
+    why = Why(column[0])
+    if why is Why.PROTECTED:
+        record, at = read_sized(column, 1)
+        ts, at = read_var_long(column, at)
+        return Hold(why, record=record.decode(), record_ts=ts), at
+    number, at = read_var_long(column, 1)
+    return (Hold(why, table_id=number) if why is Why.RETENTION else Hold(why, until_ms=number)), at

@@ -1,0 +1,191 @@
+"""Reading one shard's queue in the order of start timestamps, in batches that never have to be huge.
+
+A batch ends between two start timestamps, or between two pages of a dedicated row: `through` says how far progress may
+go once the batch is dealt with, and the rest which rows of the queue it used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sweep_tasks.encoding import read_var_long, var_long
+from sweep_tasks.errors import BadValue
+from sweep_tasks.model import EVERYTHING, MAX_TS, Cell, Span, SweepStrategy, Version
+from sweep_tasks.queue.encoding import (
+    FINE,
+    MAX_DEDICATED_ROWS,
+    coarse,
+    dedicated_rows,
+    fine,
+    read_cells_column,
+    read_timestamps_row,
+    shared_row,
+    timestamps_row,
+)
+from sweep_tasks.store.contract import Store
+from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+
+DEFAULT_BATCH = 100_000
+_PAGE = 10_000
+_ROWS_WORTH_ASKING_FOR = 1_000
+"""Above so many coarse partitions, reading the whole table of marks is cheaper than asking for each."""
+
+
+class RawEntry(NamedTuple):
+    """An entry as it stands in the queue: where, when it started, and its bytes. A column that can't be read has no
+    start; its entry can only be set aside."""
+
+    start: int | None
+    place: Cell
+    value: bytes
+
+
+@dataclass(slots=True)
+class Batch:
+    entries: list[RawEntry] = field(default_factory=list)
+    through: int | None = None
+    """How far progress may go once the entries are dealt with; None if no start timestamp is complete yet."""
+    dedicated: list[tuple[int, bytes]] = field(default_factory=list)
+    """Dedicated rows that are used up with this batch, each with its start timestamp."""
+    partitions: list[int] = field(default_factory=list)
+    """Fine partitions that are used up with this batch."""
+
+
+class _Group(NamedTuple):
+    """Entries of one start timestamp, or a page of them."""
+
+    start: int | None
+    entries: list[RawEntry]
+    complete: bool
+    dedicated: list[tuple[int, bytes]]
+
+
+class QueueReader:
+    def __init__(self, store: Store, strategy: SweepStrategy, shard: int) -> None:
+        self._store = store
+        self._strategy = strategy
+        self._shard = shard
+
+    def partitions(self, after: int, before: int) -> list[int]:
+        """Fine partitions marked as having entries with `after < start < before`."""
+        first, last = fine(after + 1), fine(before - 1)
+        if before <= after + 1:
+            return []
+        marks = Span(var_long(first), var_long(last + 1))
+        found: list[int] = []
+        for row in self._mark_rows(coarse(after + 1), coarse(before - 1)):
+            resume: Cell | None = None
+            while True:
+                page = self._store.scan(QUEUE_TIMESTAMPS, MAX_TS, Span.only(row), marks, _PAGE, resume)
+                found += [read_var_long(cell.column)[0] for cell, _ in page.items]
+                resume = page.resume
+                if resume is None:
+                    break
+        return sorted(found)
+
+    def _mark_rows(self, first: int, last: int) -> list[bytes]:
+        if last - first < _ROWS_WORTH_ASKING_FOR:
+            return [timestamps_row(self._shard, partition, self._strategy) for partition in range(first, last + 1)]
+        rows: set[bytes] = set()
+        after: Cell | None = None
+        while True:
+            page = self._store.scan(QUEUE_TIMESTAMPS, MAX_TS, limit=_PAGE, after=after)
+            rows.update(cell.row for cell, _ in page.items)
+            after = page.resume
+            if after is None:
+                return sorted(row for row in rows if self._is_ours(row, first, last))
+
+    def _is_ours(self, row: bytes, first: int, last: int) -> bool:
+        shard, partition, strategy = read_timestamps_row(row)
+        return shard == self._shard and strategy == self._strategy and first <= partition <= last
+
+    def batches(self, after: int, before: int, size: int = DEFAULT_BATCH) -> Iterator[Batch]:
+        """Everything with `after < start < before`, oldest first, about `size` entries at a time."""
+        batch = Batch()
+        for partition in self.partitions(after, before):
+            for start, entries, complete, dedicated in self._groups(partition, after, before, size):
+                if batch.entries and len(batch.entries) + len(entries) > size:
+                    yield batch
+                    batch = Batch()
+                batch.entries += entries
+                batch.dedicated += dedicated
+                if complete:
+                    batch.through = start
+            end = (partition + 1) * FINE
+            batch.through = min(end, before) - 1
+            if end <= before:
+                batch.partitions.append(partition)
+        if batch.through is not None:
+            yield batch
+
+    def _groups(self, partition: int, after: int, before: int, size: int) -> Iterator[_Group]:
+        """A row that will be cleaned is read whole: references that were dealt with before lead to rows that must go,
+        and a column that can't be read must be set aside before the row is gone."""
+        base = partition * FINE
+        columns = EVERYTHING
+        if base + FINE > before:
+            columns = Span(var_long(max(after + 1 - base, 0)), var_long(before - base))
+        entries: list[RawEntry] = []
+        current: int | None = None
+        for cell, version in self._row(shared_row(partition, self._strategy, self._shard), columns):
+            try:
+                start, index = _position(base, cell.column)
+            except BadValue:
+                yield _Group(None, [RawEntry(None, cell, version.value)], False, [])
+                continue
+            if start != current:
+                if current is not None:
+                    yield _Group(current, entries, True, [])
+                entries, current = [], start if start > after else None
+            if index < 0:
+                rows = dedicated_rows(start, self._strategy, self._shard, -index)
+                if current is None:
+                    yield _Group(None, [], False, [(start, row) for row in rows])
+                else:
+                    yield from self._dedicated(start, rows, size)
+            elif current is not None:
+                entries.append(RawEntry(start, cell, version.value))
+        if current is not None:
+            yield _Group(current, entries, True, [])
+
+    def _dedicated(self, start: int, rows: list[bytes], size: int) -> Iterator[_Group]:
+        for row in rows:
+            after: Cell | None = None
+            while True:
+                page = self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), limit=min(size, _PAGE), after=after)
+                entries = [RawEntry(start, cell, version.value) for cell, version in page.items]
+                after = page.resume
+                yield _Group(start, entries, False, [] if after else [(start, row)])
+                if after is None:
+                    break
+
+    def _row(self, row: bytes, columns: Span) -> Iterator[tuple[Cell, Version]]:
+        after: Cell | None = None
+        while True:
+            page = self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, _PAGE, after)
+            yield from page.items
+            after = page.resume
+            if after is None:
+                return
+
+    def late(self, partitions: range) -> Iterator[Batch]:
+        """What came into partitions that are past: the whole of each that is not empty."""
+        for partition in partitions:
+            groups = list(self._groups(partition, partition * FINE - 1, (partition + 1) * FINE, _PAGE))
+            if groups:
+                yield Batch(
+                    [entry for group in groups for entry in group.entries],
+                    (partition + 1) * FINE - 1,
+                    [row for group in groups for row in group.dedicated],
+                    [partition],
+                )
+
+
+def _position(base: int, column: bytes) -> tuple[int, int]:
+    """Start timestamp and write index."""
+    modulus, index = read_cells_column(column)
+    if modulus >= FINE or index < -MAX_DEDICATED_ROWS:
+        raise BadValue("bytes", "the column's timestamp or write index is out of range")
+    return base + modulus, index

@@ -1,0 +1,79 @@
+"""What a plan does to the store, in the order that is safe: sentinels, then tombstones.
+
+A sentinel must stand before the versions it speaks for are gone; otherwise a reader in between finds nothing at all
+and takes that for the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sweep_tasks.model import Cell, TableRef, VersionRange
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.rules import Looked, Plan, after_looking
+from sweep_tasks.timestamps.thresholds import Thresholds
+
+
+@dataclass(slots=True)
+class Applied:
+    """What was done, by distinct cell where a cell counts once."""
+
+    sentinels: dict[TableRef, set[Cell]] = field(default_factory=dict)
+    ranged: dict[TableRef, set[Cell]] = field(default_factory=dict)
+    aborted: int = 0
+
+
+class Actions:
+    def __init__(self, store: Store, dry_run: bool) -> None:
+        self._store = store
+        self._thresholds = Thresholds(store)
+        self._dry_run = dry_run
+
+    def apply(self, plan: Plan, marks: dict[TableRef, int]) -> Applied:
+        """`marks` are the truncation marks that the plan was made with."""
+        self._look(plan)
+        done = Applied()
+        for table, cells in plan.sentinels.items():
+            done.sentinels[table] = set(cells)
+            if not self._dry_run:
+                self._store.add_sentinels(table, cells)
+        for table, ranges in plan.ranges.items():
+            done.ranged[table] = {each.cell for each in ranges}
+            if not self._dry_run:
+                self._store.delete_ranges(table, ranges)
+        for table, versions in plan.exact.items():
+            done.aborted += len(versions)
+            if not self._dry_run:
+                self._store.delete_versions(table, versions)
+        if not self._dry_run:
+            self._take_back_sentinels(plan, marks)
+        return done
+
+    def _look(self, plan: Plan) -> None:
+        """Turn ranges to look into first into ranges to delete, one read of versions for each table."""
+        for table, looked in plan.looked.items():
+            versions = self._store.timestamps(table, {look.range.cell for look in looked})
+            for look in looked:
+                ranges, sentinel = after_looking(look, versions.get(look.range.cell, []))
+                if sentinel:
+                    plan.sentinels.setdefault(table, []).append(look.range.cell)
+                if ranges:
+                    plan.ranges.setdefault(table, []).extend(ranges)
+
+    def _take_back_sentinels(self, plan: Plan, marks: dict[TableRef, int]) -> None:
+        """A table truncated since the plan was made must not keep sentinels that were written after it was emptied.
+
+        A truncation whose mark is not published yet comes after our sentinels, and empties them itself.
+        """
+        now = self._thresholds.marks(list(plan.sentinels))
+        for table, cells in plan.sentinels.items():
+            if now[table] > marks[table] and table in self._store.tables([table]):
+                self._delete_lone_sentinels(table, cells)
+
+    def _delete_lone_sentinels(self, table: TableRef, cells: Iterable[Cell]) -> None:
+        nothing = [Looked(VersionRange(cell, 0, 0), False, True) for cell in cells]
+        versions = self._store.timestamps(table, {look.range.cell for look in nothing})
+        ranges = [each for look in nothing for each in after_looking(look, versions.get(look.range.cell, []))[0]]
+        if ranges:
+            self._store.delete_ranges(table, ranges)

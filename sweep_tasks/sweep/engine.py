@@ -1,0 +1,194 @@
+"""One shard's sweep, in process.
+
+    publish → tables → parked entries → protections → queue → commit timestamps → sentinels, tombstones → parking →
+    clean → progress
+
+Publishing comes before protections are read, so that a protection either is seen here or sees how far we go.
+Tombstones are durable before the queue is cleaned, and the queue is cleaned before progress passes it: a crash anywhere
+leaves work to repeat. Two sweeps of one shard, one of them long given up for dead, do the same work twice and no harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Protections
+from sweep_tasks.queue.cleaner import QueueCleaner
+from sweep_tasks.queue.encoding import FINE, fine
+from sweep_tasks.queue.parking import Parking
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.queue.quarantine import Quarantine, Quarantined
+from sweep_tasks.queue.reader import DEFAULT_BATCH, Batch, QueueReader
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.budget import UNLIMITED, Budget, Spending
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.rules import ABORTED, Entry
+from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions.commits import CommitTable
+
+_LATE_PARTITIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    batch: int = DEFAULT_BATCH
+    grace_s: int = 3_600
+    budget: Budget = UNLIMITED
+    dry_run: bool = False
+
+
+class ShardSweep:
+    def __init__(
+        self,
+        store: Store,
+        strategy: SweepStrategy,
+        shard: int,
+        horizon: Horizon,
+        clock: Clock,
+        options: SweepOptions | None = None,
+        counted: Counted | None = None,
+    ) -> None:
+        self._store = store
+        self._strategy = strategy
+        self._shard = shard
+        self._horizon = horizon
+        self._clock = clock
+        self._options = options or SweepOptions()
+        self._counted = counted or Counted()
+        self._progress = Progress(store)
+        self._commits = CommitTable(store)
+        timestamps = TimestampService(store)
+        self._parking = Parking(store, timestamps, strategy, shard)
+        self._quarantine = Quarantine(store, timestamps)
+        self._reader = QueueReader(store, strategy, shard)
+        self._cleaner = QueueCleaner(store, strategy, shard)
+        self._spending = Spending(self._options.budget, clock)
+        self._summary = Summary(strategy, shard, horizon.sweep_ts, self._options.dry_run)
+
+    def run(self) -> Summary:
+        with self._timed("publish"):
+            if not self._options.dry_run:
+                Thresholds(self._store).raise_strategy(self._strategy, self._horizon.sweep_ts)
+            self._view = SweepView(self._store, self._horizon, self._options.dry_run)
+        self._judge = Judge(
+            self._store, self._strategy, self._view, self._parking, self._clock, self._options.grace_s, self._summary,
+            self._counted,
+        )  # fmt: skip
+        with self._timed("parked"):
+            self._judge.rejudge_parked()
+        protections = ProtectionCatalog(self._store).protections()
+        with self._timed("queue"):
+            self._sweep_queue(protections)
+        with self._timed("late"):
+            self._sweep_late(protections)
+        self._summary.range_deletes = len(self._counted.ranged)
+        self._summary.sentinels = len(self._counted.sentinels)
+        return self._summary
+
+    def _sweep_queue(self, protections: Protections) -> None:
+        sweep_ts = self._horizon.sweep_ts
+        begin = self._progress.of(self._strategy, self._shard)
+        self._summary.progress_before = self._summary.progress = begin
+        batches = self._reader.batches(begin, sweep_ts, self._spending.batch_size(self._options.batch))
+        for batch in batches:
+            stopped = self._sweep_batch(batch, protections)
+            if stopped == "blocked":
+                self._summary.blocked += sum(len(rest.entries) for rest in batches)
+            if stopped:
+                self._summary.stopped = stopped
+                return
+        self._advance(sweep_ts - 1)
+
+    def _sweep_batch(self, batch: Batch, protections: Protections) -> str | None:
+        """Why the run ends here, or None to go on."""
+        outcomes = self._outcomes({raw.start for raw in batch.entries if raw.start is not None})
+        entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
+        stop_at, why = self._stop(entries, outcomes)
+        if stop_at is not None:
+            if why == "blocked":
+                self._summary.blocked += sum(1 for raw in batch.entries if raw.start and raw.start >= stop_at)
+            entries = [entry for entry in entries if entry.start < stop_at]
+            unreadable = [entry for entry in unreadable if (entry.start or 0) < stop_at]
+        self._judge.judge(entries, protections)
+        self._set_aside(unreadable)
+        progress = batch.through if stop_at is None else stop_at - 1
+        self._clean(batch, progress, stop_at)
+        if progress is not None:
+            self._advance(progress)
+        self._summary.batches += 1
+        self._summary.entries += len(entries)
+        self._spending.spend(len(entries))
+        # A run that ends inside a dedicated row would begin that row again: it may end only where something lasts.
+        lasting = batch.through is not None or bool(batch.dedicated)
+        return why or (self._spending.exhausted() if lasting else None)
+
+    def _sweep_late(self, protections: Protections) -> None:
+        """Rows below the progress: what landed there belongs to transactions that looked too late and can't commit.
+
+        They are found by computing where they would be, over the partitions of the grace period; whoever comes later
+        than that is for a table scan to find.
+        """
+        past = fine(self._summary.progress + 1)
+        since = Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000) or 0
+        for batch in self._reader.late(range(max(fine(since), past - _LATE_PARTITIONS, 0), past)):
+            outcomes = self._outcomes({raw.start for raw in batch.entries if raw.start is not None})
+            entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
+            if any(commit >= self._horizon.sweep_ts for commit in outcomes.values()):
+                continue
+            self._judge.judge(entries, protections)
+            self._set_aside(unreadable)
+            self._clean(batch, batch.through, None)
+            self._summary.entries += len(entries)
+
+    def _stop(self, entries: Sequence[Entry], outcomes: dict[int, int]) -> tuple[int | None, str | None]:
+        """The least start that can't be dealt with in this run, and why."""
+        blocked = min((start for start, commit in outcomes.items() if commit >= self._horizon.sweep_ts), default=None)
+        over = self._spending.first_over_cap(entry for entry in entries if blocked is None or entry.start < blocked)
+        if over is not None:
+            return over, "tombstones"
+        return blocked, None if blocked is None else "blocked"
+
+    def _outcomes(self, starts: Collection[int]) -> dict[int, int]:
+        """Every transaction that started below the sweep timestamp is decided now, by us if by nobody else."""
+        decided = self._commits.outcomes(starts)
+        undecided = [start for start in starts if start not in decided]
+        if self._options.dry_run:
+            return decided | dict.fromkeys(undecided, ABORTED)
+        return decided | self._commits.abort(undecided)
+
+    def _set_aside(self, unreadable: Collection[Quarantined]) -> None:
+        self._summary.quarantined += len(unreadable)
+        if not self._options.dry_run:
+            self._quarantine.add(unreadable)
+
+    def _clean(self, batch: Batch, progress: int | None, stop_at: int | None) -> None:
+        dedicated = [row for start, row in batch.dedicated if stop_at is None or start < stop_at]
+        passed = -1 if progress is None else progress
+        partitions = [partition for partition in batch.partitions if (partition + 1) * FINE - 1 <= passed]
+        if not self._options.dry_run:
+            self._cleaner.clean(dedicated, partitions)
+        self._summary.cleaned_partitions += len(partitions)
+
+    def _advance(self, ts: int) -> None:
+        """Never down: a sweep timestamp below an earlier one has nothing to do here."""
+        if ts > self._summary.progress:
+            self._summary.progress = (
+                ts if self._options.dry_run else self._progress.advance(self._strategy, self._shard, ts)
+            )
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._summary.seconds[phase] = time.perf_counter() - began

@@ -1,0 +1,56 @@
+"""What a sweep of one shard did, as a document that a person or a program reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sweep_tasks.model import Cell, SweepStrategy, TableRef
+
+
+@dataclass(slots=True)
+class Summary:
+    strategy: SweepStrategy
+    shard: int
+    sweep_ts: int
+    dry_run: bool = False
+    progress_before: int = -1
+    progress: int = -1
+    entries: int = 0
+    range_deletes: int = 0
+    sentinels: int = 0
+    aborted_deletes: int = 0
+    parked: int = 0
+    unparked: int = 0
+    blocked: int = 0
+    quarantined: int = 0
+    cleaned_partitions: int = 0
+    batches: int = 0
+    stopped: str | None = None
+    """Why it ended before everything was swept: blocked, entries, seconds or tombstones."""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self) | {"seconds": {phase: round(took, 3) for phase, took in self.seconds.items()}}
+
+
+class DistinctCells:
+    """Counts cells, each once however many batches touch it."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[TableRef, Cell]] = set()
+
+    def add(self, by_table: dict[TableRef, set[Cell]]) -> None:
+        for table, cells in by_table.items():
+            self._seen.update((table, cell) for cell in cells)
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+
+@dataclass(slots=True)
+class Counted:
+    """Cells counted once over all shards of one operation."""
+
+    ranged: DistinctCells = field(default_factory=DistinctCells)
+    sentinels: DistinctCells = field(default_factory=DistinctCells)
