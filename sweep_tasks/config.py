@@ -33,6 +33,13 @@ class Settings(BaseSettings):
     writer_wait_s: float = Field(default=60.0, gt=0, description="how long a reader waits for a live writer in its way")
     scan_page_cells: int = Field(default=1_000, gt=0, description="cells a scan fetches at once")
     transaction_attempts: int = Field(default=10, gt=0, description="how often the retry helper runs a transaction")
+    grace_s: int = Field(default=3_600, ge=0, description="how long aborted writes are watched for slow writers")
+    sweep_batch_entries: int = Field(default=100_000, gt=0, description="queue entries judged at a time")
+    max_tombstones_per_partition: int = Field(
+        default=50_000, ge=0, description="tombstones one run may write into one row; 0: no limit"
+    )
+    max_protection_records: int = Field(default=512, ge=0, description="protection records at a time; 0: no limit")
+    max_protection_spans: int = Field(default=4_096, ge=0, description="tables and row ranges they name; 0: no limit")
     retention_s: int = Field(default=3_600, ge=0, description="how long conservative tables keep what was overwritten")
 
     @classmethod

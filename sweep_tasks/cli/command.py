@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import structlog
@@ -19,7 +20,7 @@ from rich.console import Console
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import SweepflowError
+from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.store import Store, open_store
 
 EXIT_DEFECT = 70
@@ -82,10 +83,12 @@ class Command:
 
 
 @contextmanager
-def command(ctx: typer.Context, store: str | None, as_json: bool) -> Iterator[Command]:
+def command(
+    ctx: typer.Context, store: str | None, as_json: bool, default_store: str | None = None
+) -> Iterator[Command]:
     """Options may stand before the command's name or behind it; behind wins."""
     shared: dict[str, Any] = ctx.obj or {}
-    run = Command(store or shared.get("store"), as_json or shared.get("as_json", False))
+    run = Command(store or shared.get("store") or default_store, as_json or shared.get("as_json", False))
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     try:
         yield run
@@ -106,6 +109,18 @@ def command(ctx: typer.Context, store: str | None, as_json: bool) -> Iterator[Co
         raise typer.Exit(EXIT_DEFECT) from None
     finally:
         run.close()
+
+
+def lines_of(file: Path) -> Iterator[str]:
+    """The lines of a file, or of standard input for `-`."""
+    if str(file) == "-":
+        yield from sys.stdin
+        return
+    try:
+        with file.open(encoding="utf-8") as lines:
+            yield from lines
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadValue("file", f"{file} can't be read: {getattr(error, 'strerror', None) or 'not UTF-8'}") from error
 
 
 def _tell(run: Command, code: str, message: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli import tables
+from sweep_tasks.cli import queue, scenario, sweep, tables
 from sweep_tasks.cli.command import JsonOption, StoreOption, command
 from sweep_tasks.store import StoreLocation, initialise_store
 
@@ -19,6 +19,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(tables.app, name="tables")
+app.add_typer(queue.app, name="queue")
+app.add_typer(scenario.app, name="scenario")
+app.command()(sweep.sweep)
+app.command()(sweep.status)
 
 
 def _print_version(wanted: bool) -> None:

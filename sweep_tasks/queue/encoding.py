@@ -69,7 +69,7 @@ def checked_shard(shard: int) -> int:
 
 
 def hash_prefix(components: bytes) -> bytes:
-    return (mmh3.hash64(components, 0, True, False)[0] ^ (1 << 63)).to_bytes(8, "big")
+    return (mmh3.hash64(components, 0, x64arch=True, signed=False)[0] ^ (1 << 63)).to_bytes(8, "big")
 
 
 # --- sweepableCells -----------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ Target = tuple[SweepStrategy, int]
 def shard_of(table: TableRef, cell: Cell, shards: int) -> int:
     if shards == 1:
         return 0
-    return mmh3.hash(b"\0".join((str(table).encode(), *cell)), 0, False) % shards
+    return mmh3.hash(b"\0".join((str(table).encode(), *cell)), 0, signed=False) % shards
 
 
 class QueueWriter:

@@ -1,15 +1,14 @@
 """How far may we sweep?
 
 For a conservative sweep: to what had been started one retention before the end of the run's interval, and no further
-than the immutable timestamp. For a thorough sweep: the immutable timestamp alone, bounded by the interval's end. A
-timestamp given by hand can only lower the result.
+than the immutable timestamp. For a thorough sweep: the immutable timestamp alone, bounded by the interval's end.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from sweep_tasks.model import SweepStrategy, checked_timestamp
+from sweep_tasks.model import SweepStrategy
 from sweep_tasks.timestamps.immutable import immutable_timestamp
 from sweep_tasks.timestamps.leases import Leases
 from sweep_tasks.timestamps.puncher import Puncher
@@ -30,12 +29,8 @@ def horizon(
     timestamps: TimestampService,
     leases: Leases,
     puncher: Puncher,
-    stop_at: int | None = None,
 ) -> Horizon:
     """`wall_ms` is now, or the end of the run's interval if that is earlier."""
-    bounds = [immutable_timestamp(timestamps, leases)]
+    immutable = immutable_timestamp(timestamps, leases)
     back_ms = retention_s * 1000 if strategy is SweepStrategy.CONSERVATIVE else 0
-    bounds.append(puncher.timestamp_at(wall_ms - back_ms) or 0)
-    if stop_at is not None:
-        bounds.append(checked_timestamp(stop_at, "stop_at"))
-    return Horizon(min(bounds), wall_ms)
+    return Horizon(min(immutable, puncher.timestamp_at(wall_ms - back_ms) or 0), wall_ms)

@@ -95,6 +95,19 @@ class Puncher:
                 return read_var_long(entries[earlier[-1]])[0]
         return None
 
+    def moment_of(self, ts: int) -> int | None:
+        """The wall time, in milliseconds, by which `ts` had certainly not been passed: the last punch at or below it;
+        None if the record does not go back so far."""
+        last = self.last()
+        if last is None or ts >= last.ts:
+            return last.wall_ms if last else None
+        for day in sorted((cell.column for cell in self._store.read_rows(PUNCHES, [_DAYS])), reverse=True):
+            entries = self._store.read_rows(PUNCHES, [day])
+            earlier = [cell for cell, value in entries.items() if read_var_long(value)[0] <= ts]
+            if earlier:
+                return read_var_long(earlier[-1].column)[0]
+        return None
+
 
 def _encoded(punch: Punch) -> bytes:
     return var_long(punch.wall_ms) + var_long(punch.ts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 
 import structlog
 
@@ -47,9 +48,11 @@ class HeldLease:
 
 
 class LeaseKeeper:
-    def __init__(self, leases: Leases, every_s: float) -> None:
+    def __init__(self, leases: Leases, every_s: float, also: Callable[[], object]) -> None:
+        """`also` is done whenever leases are renewed."""
         self._leases = leases
         self._every_s = every_s
+        self._also = also
         self._held: set[HeldLease] = set()
         self._changing = threading.Lock()
         self._closed = threading.Event()
@@ -88,6 +91,10 @@ class LeaseKeeper:
                 held = list(self._held)
             for lease in held:
                 self._renew(lease)
+            try:
+                self._also()
+            except StoreError as error:
+                log.warning("the wall clock was not recorded, trying again", reason=error.code)
 
     def _renew(self, lease: HeldLease) -> None:
         try:

@@ -14,6 +14,7 @@ from sweep_tasks.model import checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.leases import Leases
+from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commit import Committer, WriteQueue
@@ -24,6 +25,8 @@ from sweep_tasks.transactions.transaction import Transaction
 from sweep_tasks.transactions.writers import Writers
 
 T = TypeVar("T")
+
+_PUNCH_EVERY_MS = 60_000
 
 
 class TransactionManager:
@@ -44,7 +47,9 @@ class TransactionManager:
         thresholds = Thresholds(store)
         commits = CommitTable(store)
         writers = Writers(commits, self.leases, self._clock, self.settings.writer_wait_s)
-        self._keeper = LeaseKeeper(self.leases, self.settings.lease_ttl_s / 3 if renew_leases else 0)
+        self._puncher = Puncher(store)
+        self._punch_after_ms = 0
+        self._keeper = LeaseKeeper(self.leases, self.settings.lease_ttl_s / 3 if renew_leases else 0, self._punch)
         self._reading = Reading(store, writers, thresholds, ProtectionCatalog(store), self.settings.scan_page_cells)
         self._committer = Committer(store, self.timestamps, thresholds, commits, writers, queue)
 
@@ -98,6 +103,12 @@ class TransactionManager:
     def _run_once(self, work: Callable[[Transaction], T]) -> T:
         with self.transaction() as transaction:
             return work(transaction)
+
+    def _punch(self) -> None:
+        """About once a minute, so that sweeps can tell which timestamp an hour ago was."""
+        if self._clock.now_ms() >= self._punch_after_ms:
+            self._puncher.punch(self.timestamps, self._clock)
+            self._punch_after_ms = self._clock.now_ms() + _PUNCH_EVERY_MS
 
     def close(self) -> None:
         """Stop renewing leases. The store stays open: it is the caller's."""

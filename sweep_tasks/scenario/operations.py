@@ -1,0 +1,333 @@
+"""What each operation does. One method each, named after it; fields arrive checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.encoding import read_var_long, read_var_signed_long
+from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, NotYet, SnapshotSwept, UnknownTable
+from sweep_tasks.model import (
+    DELETE_MARKER,
+    MAX_TS,
+    SENTINEL_TS,
+    Cell,
+    SweepStrategy,
+    TableMetadata,
+    TableRef,
+    Version,
+)
+from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.encoding import read_cells_row
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.scenario import fields as f
+from sweep_tasks.scenario.clock import ScenarioClock
+from sweep_tasks.scenario.fields import Field, ScenarioWrite
+from sweep_tasks.store.contract import Store
+from sweep_tasks.store.system import PARKED, QUARANTINE, QUEUE_CELLS, QUEUE_TIMESTAMPS, TRANSACTIONS
+from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.summary import Counted
+from sweep_tasks.timestamps.puncher import Punch, Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.manager import TransactionManager
+
+Outcome = dict[str, Any]
+_PAGE = 10_000
+
+
+class Unfinished(NamedTuple):
+    """A transaction that neither committed nor aborted, and may go on late."""
+
+    writes: Mapping[TableRef, Mapping[Cell, bytes]]
+    stored: bool
+    enqueued: bool
+
+
+class Operations:
+    """A scenario under way: the store, its own clock, and the transactions it left unfinished."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._catalog = Catalog(store)
+        self._timestamps = TimestampService(store)
+        self._thresholds = Thresholds(store)
+        self._commits = CommitTable(store)
+        self._queue = QueueWriter(store)
+        self._puncher = Puncher(store)
+        self._protections = ProtectionCatalog(store, settings.max_protection_records, settings.max_protection_spans)
+        self._progress = Progress(store)
+        self._clock = ScenarioClock(self._puncher)
+        self._manager = TransactionManager(store, settings, clock=self._clock, renew_leases=False)
+        self._unfinished: dict[int, Unfinished] = {}
+
+    # --- tables and shards --------------------------------------------------------------------------------------
+
+    def table(self, table: TableRef, strategy: SweepStrategy, retention_s: int | None) -> Outcome:
+        if table in self._store.tables([table]):
+            self._catalog.change(table, strategy, retention_s)
+        else:
+            self._catalog.create(table, TableMetadata(strategy, retention_s=retention_s))
+        return {"ok": True}
+
+    def shards(self, n: int) -> Outcome:
+        return {"shards": self._progress.raise_shards(n)}
+
+    def truncate(self, table: TableRef) -> Outcome:
+        self._catalog.truncate(table)
+        return {"ok": True}
+
+    def drop(self, table: TableRef) -> Outcome:
+        self._catalog.drop(table)
+        return {"ok": True}
+
+    # --- transactions -------------------------------------------------------------------------------------------
+
+    def write(self, start: int, commit: int | None, enqueue: bool, store: bool, writes: list[ScenarioWrite]) -> Outcome:
+        _check_commit(start, commit, also_aborted=True)
+        if start in self._unfinished or self._commits.outcomes([start]):
+            raise AlreadyExists(f"start: a transaction started at {start} before; give each a start of its own")
+        by_table: dict[TableRef, dict[Cell, bytes]] = {}
+        for table, cell, value in writes:
+            by_table.setdefault(table, {})[cell] = DELETE_MARKER if value is None else value
+        tables = {table: found.metadata for table, found in self._thresholds.of_tables(by_table.keys()).items()}
+        if enqueue and commit is not None and commit != ABORTED:
+            self._check_not_passed(start, by_table)
+        self._timestamps.move_past(max(start, commit or 0))
+        if enqueue:
+            self._queue.enqueue(start, by_table, tables)
+        if store:
+            self._store.put(start, by_table)
+        if commit is None:
+            self._unfinished[start] = Unfinished(by_table, store, enqueue)
+        else:
+            self._commits.decide(start, commit)
+        return {"ok": True}
+
+    def finish(self, start: int, commit: int, store: bool | None) -> Outcome:
+        unfinished = self._unfinished.get(start)
+        if unfinished is None:
+            raise NotFound(f"start: no transaction that started at {start} is unfinished in this scenario")
+        _check_commit(start, commit, also_aborted=False)
+        self._timestamps.move_past(commit)
+        if store or (store is None and not unfinished.stored):
+            self._store.put(start, unfinished.writes)
+            self._unfinished[start] = unfinished._replace(stored=True)
+        if unfinished.enqueued and self._passed(start, unfinished.writes):
+            self._commits.abort([start])
+        return {"committed": self._commits.decide(start, commit) == commit}
+
+    def _passed(self, start: int, writes: Mapping[TableRef, object]) -> TableRef | None:
+        """The look: a table whose sweeps have published beyond this start."""
+        found = self._thresholds.of_tables(writes.keys())
+        return next((table for table, threshold in found.items() if start < threshold.for_writers), None)
+
+    def _check_not_passed(self, start: int, writes: Mapping[TableRef, object]) -> None:
+        table = self._passed(start, writes)
+        if table is not None:
+            raise SnapshotSwept(table, start, self._thresholds.of_tables([table])[table].for_writers)
+
+    def read(self, table: TableRef, row: bytes, col: bytes, at: int) -> Outcome:
+        self._timestamps.move_past(at)
+        cell = Cell(row, col)
+        found: Version | None = self._manager.read_at(at).versions(table, [cell]).get(cell)
+        if found is None or found.is_delete:
+            return {"value": None, "start": None}
+        return {"value": found.value.hex(), "start": found.ts}
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def punch(self, wall_ms: int, ts: int) -> Outcome:
+        self._puncher.record(Punch(wall_ms, ts))
+        self._timestamps.move_past(ts)
+        self._clock.reach(wall_ms)
+        return {"ok": True}
+
+    def advance(self, ms: int) -> Outcome:
+        self._clock.advance(ms)
+        return {"now_ms": self._clock.now_ms()}
+
+    # --- protections --------------------------------------------------------------------------------------------
+
+    def protect(self, id: str, ts: int, mode: Mode, targets: tuple[Target, ...]) -> Outcome:  # noqa: A002
+        verdict = self._protections.protect(Record(id, ts, mode, targets))
+        self._timestamps.move_past(ts)
+        return _verdict(verdict)
+
+    def move(self, id: str, ts: int) -> Outcome:  # noqa: A002
+        verdict = self._protections.move(id, ts)
+        self._timestamps.move_past(ts)
+        return _verdict(verdict)
+
+    def release(self, id: str) -> Outcome:  # noqa: A002
+        self._protections.release(id)
+        return {"ok": True}
+
+    # --- sweeping -----------------------------------------------------------------------------------------------
+
+    def sweep(self, strategy: SweepStrategy, sweep_ts: int, shard: int | None, batch: int | None) -> Outcome:
+        number = self._progress.shards()
+        if shard is not None and shard >= number:
+            raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0")
+        self._timestamps.move_past(sweep_ts)
+        options = SweepOptions(grace_s=self._settings.grace_s, batch=batch or self._settings.sweep_batch_entries)
+        horizon = Horizon(sweep_ts, self._clock.now_ms())
+        counted = Counted()
+        summaries = [
+            ShardSweep(self._store, strategy, each, horizon, self._clock, options, counted).run()
+            for each in ([shard] if shard is not None else range(number))
+        ]
+        totals = {
+            name: sum(getattr(summary, name) for summary in summaries)
+            for name in ("entries", "aborted_deletes", "parked", "unparked", "blocked")
+        }
+        return {
+            "progress": {str(summary.shard): summary.progress for summary in summaries},
+            "range_deletes": len(counted.ranged),
+            "sentinels": len(counted.sentinels),
+            **totals,
+        }
+
+    def legacy_sweep(self, table: TableRef, sweep_ts: int) -> Outcome:
+        raise NotYet(f"legacy_sweep: {table} can't be swept by scanning up to {sweep_ts} in this version")
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    def versions(self, table: TableRef) -> Outcome:
+        found = []
+        after = None
+        while True:
+            page = self._store.scan_versions(table, limit=_PAGE, after=after)
+            found += page.items
+            after = page.resume
+            if after is None:
+                break
+        kinds = {True: "delete", False: "value"}
+        return {
+            "versions": [
+                [cell.row.hex(), cell.column.hex(), ts, "sentinel" if ts == SENTINEL_TS else kinds[empty]]
+                for cell, ts, empty in sorted(found)
+            ]
+        }
+
+    def commits(self) -> Outcome:
+        decided: dict[int, int] = {}
+        after: Cell | None = None
+        while True:
+            page = self._store.scan_registers(TRANSACTIONS, _PAGE, after)
+            decided |= {read_var_long(cell.row)[0]: read_var_signed_long(value)[0] for cell, value in page.items}
+            after = page.resume
+            if after is None:
+                return {"commits": {str(start): decided[start] for start in sorted(decided)}}
+
+    def threshold(self, table: TableRef) -> Outcome:
+        return {"threshold": self._catalog.show(table).for_readers}
+
+    def queue(self) -> Outcome:
+        rows = {cell.row for cell in self._cells(QUEUE_CELLS)}
+        dedicated = sum(1 for row in rows if read_cells_row(row)[1].dedicated)
+        return {
+            "cells": len(rows) - dedicated,
+            "timestamps": sum(1 for _ in self._cells(QUEUE_TIMESTAMPS)),
+            "dedicated": dedicated,
+            "parked": sum(1 for _ in self._cells(PARKED)),
+            "quarantined": sum(1 for _ in self._cells(QUARANTINE)),
+        }
+
+    def explain(self, table: TableRef, row: bytes, col: bytes) -> Outcome:
+        if table not in self._store.tables([table]):
+            raise UnknownTable(table)
+        raise NotYet(f"explain: versions of a cell ({len(row)} and {len(col)} bytes) can't be explained yet")
+
+    def _cells(self, table: TableRef) -> Iterator[Cell]:
+        after: Cell | None = None
+        while True:
+            page = self._store.scan(table, MAX_TS, limit=_PAGE, after=after)
+            yield from (cell for cell, _ in page.items)
+            after = page.resume
+            if after is None:
+                return
+
+
+def _check_commit(start: int, commit: int | None, also_aborted: bool) -> None:
+    if commit is None or (also_aborted and commit == ABORTED):
+        return
+    if commit <= start:
+        raise BadValue("commit", f"{commit} does not come after the start, {start}")
+
+
+def _verdict(verdict: Verdict) -> Outcome:
+    if verdict.accepted:
+        return {"accepted": True}
+    return {"accepted": False, "reason": "already_swept", "earliest": verdict.earliest}
+
+
+LANGUAGE: dict[str, tuple[Callable[..., Outcome], dict[str, Field]]] = {
+    "table": (
+        Operations.table,
+        {
+            "table": Field(f.table),
+            "strategy": Field(f.one_of(SweepStrategy)),
+            "retention_s": Field(f.seconds, None),
+        },
+    ),
+    "shards": (Operations.shards, {"n": Field(f.shards)}),
+    "write": (
+        Operations.write,
+        {
+            "start": Field(f.timestamp),
+            "commit": Field(f.commit),
+            "enqueue": Field(f.flag, True),
+            "store": Field(f.flag, True),
+            "writes": Field(f.writes),
+        },
+    ),
+    "finish": (
+        Operations.finish,
+        {"start": Field(f.timestamp), "commit": Field(f.timestamp), "store": Field(f.flag, None)},
+    ),
+    "punch": (Operations.punch, {"wall_ms": Field(f.milliseconds), "ts": Field(f.timestamp)}),
+    "advance": (Operations.advance, {"ms": Field(f.milliseconds)}),
+    "protect": (
+        Operations.protect,
+        {
+            "id": Field(f.text),
+            "ts": Field(f.timestamp),
+            "mode": Field(f.one_of(Mode), Mode.AT),
+            "targets": Field(f.targets),
+        },
+    ),
+    "move": (Operations.move, {"id": Field(f.text), "ts": Field(f.timestamp)}),
+    "release": (Operations.release, {"id": Field(f.text)}),
+    "sweep": (
+        Operations.sweep,
+        {
+            "strategy": Field(f.queued_strategy),
+            "sweep_ts": Field(f.timestamp),
+            "shard": Field(f.shard, None),
+            "batch": Field(f.positive, None),
+        },
+    ),
+    "legacy_sweep": (Operations.legacy_sweep, {"table": Field(f.table), "sweep_ts": Field(f.timestamp)}),
+    "truncate": (Operations.truncate, {"table": Field(f.table)}),
+    "drop": (Operations.drop, {"table": Field(f.table)}),
+    "read": (
+        Operations.read,
+        {"table": Field(f.table), "row": Field(f.cell_name), "col": Field(f.cell_name), "at": Field(f.timestamp)},
+    ),
+    "versions": (Operations.versions, {"table": Field(f.table)}),
+    "commits": (Operations.commits, {}),
+    "threshold": (Operations.threshold, {"table": Field(f.table)}),
+    "queue": (Operations.queue, {}),
+    "explain": (
+        Operations.explain,
+        {"table": Field(f.table), "row": Field(f.cell_name), "col": Field(f.cell_name)},
+    ),
+}

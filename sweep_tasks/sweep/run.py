@@ -1,0 +1,104 @@
+"""Sweeping a store from one process: every strategy and shard that was asked for, each to its horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.queue.parking import Parking
+from sweep_tasks.queue.progress import QUEUES, Progress
+from sweep_tasks.queue.quarantine import Quarantine, Quarantined
+from sweep_tasks.queue.reader import RawEntry
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.sweep.horizon import Horizon, horizon
+from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.timestamps.leases import Leases
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions.commits import CommitTable
+
+
+class Sweeper:
+    def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._timestamps = TimestampService(store)
+        self._puncher = Puncher(store)
+        self._progress = Progress(store)
+
+    def sweep(
+        self,
+        strategies: Collection[SweepStrategy] = QUEUES,
+        shards: Collection[int] | None = None,
+        stop_at: int | None = None,
+        options: SweepOptions | None = None,
+    ) -> Iterator[Summary]:
+        """One summary for each shard, as it ends. What was asked for is checked before anything is done."""
+        number = self._progress.shards()
+        wanted = range(number) if shards is None else sorted(shards)
+        for shard in wanted:
+            if not 0 <= shard < number:
+                raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0")
+        horizons = {strategy: self._horizon(strategy) for strategy in strategies}
+        for strategy, found in horizons.items():
+            if stop_at is not None and stop_at > found.sweep_ts:
+                raise BadValue(
+                    "stop_at",
+                    f"{stop_at} is above {found.sweep_ts}, as far as a {strategy} sweep may go now; leave it out, or "
+                    "give a lower one",
+                )
+        for strategy, found in horizons.items():
+            target = found if stop_at is None else found._replace(sweep_ts=stop_at)
+            for shard in wanted:
+                yield ShardSweep(self._store, strategy, shard, target, self._clock, options).run()
+
+    def _horizon(self, strategy: SweepStrategy) -> Horizon:
+        self._puncher.punch(self._timestamps, self._clock)
+        leases = Leases(self._store, self._settings.lease_ttl_s)
+        return horizon(
+            strategy, self._clock.now_ms(), self._settings.retention_s, self._timestamps, leases, self._puncher
+        )
+
+
+class Retried(NamedTuple):
+    judged: int
+    left: int
+
+
+def retry_quarantined(store: Store, settings: Settings, clock: Clock) -> Retried:
+    """Judge anew what was set aside; what still can't be read stays where it is."""
+    quarantine = Quarantine(store, TimestampService(store))
+    entries = list(quarantine.all())
+    left = len(entries)
+    for strategy, shard in sorted({(entry.strategy, entry.shard) for entry in entries}):
+        ours = [entry for entry in entries if (entry.strategy, entry.shard) == (strategy, shard)]
+        left -= _retry(store, settings, clock, ours, quarantine)
+    return Retried(len(entries) - left, left)
+
+
+def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarantined], quarantine: Quarantine) -> int:
+    """Entries of one shard. They were below the published threshold when they were set aside, so it serves as the sweep
+    timestamp now; their transactions were decided then."""
+    strategy, shard = entries[0].strategy, entries[0].shard
+    sweep_ts = Thresholds(store).of_strategy(strategy)
+    summary = Summary(strategy, shard, sweep_ts)
+    view = SweepView(store, Horizon(sweep_ts, clock.now_ms()), dry_run=False)
+    raw = [RawEntry(entry.start, entry.place, entry.value) for entry in entries]
+    outcomes = CommitTable(store).abort([entry.start for entry in entries if entry.start is not None])
+    readable, unreadable = view.decoded(raw, outcomes, strategy, shard)
+    parking = Parking(store, TimestampService(store), strategy, shard)
+    judge = Judge(store, strategy, view, parking, clock, settings.grace_s, summary, Counted())
+    judge.judge(readable, ProtectionCatalog(store).protections())
+    still = {entry.cell for entry in unreadable}
+    quarantine.remove([entry for entry in entries if entry.cell not in still])
+    return len(readable)
