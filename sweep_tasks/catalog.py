@@ -90,24 +90,26 @@ class Catalog:
                 return Count(cells, versions)
 
     def truncate(self, table: TableRef, force: bool = False) -> None:
-        self._publish_mark(table, force)
-        self._store.truncate(table)
+        """Remove everything that started before now; what is written meanwhile stays."""
+        self._store.truncate(table, before=self._publish_mark(table, force))
 
     def drop(self, table: TableRef, force: bool = False) -> None:
         self._publish_mark(table, force)
         if not self._store.drop_table(table):
             raise UnknownTable(table)
 
-    def _publish_mark(self, table: TableRef, force: bool) -> None:
+    def _publish_mark(self, table: TableRef, force: bool) -> int:
         """The mark first, then the protections: one that is accepted later has seen the mark. Looking once before
         spares readers a mark for nothing."""
         if table not in self._store.tables([table]):
             raise UnknownTable(table)
         if not force:
             self._check_unprotected(table)
-        self._thresholds.raise_mark(table, self._timestamps.fresh())
+        mark = self._timestamps.fresh()
+        self._thresholds.raise_mark(table, mark)
         if not force:
             self._check_unprotected(table)
+        return mark
 
     def _check_unprotected(self, table: TableRef) -> None:
         holding = sorted(record.id for record in self._protections.records() if table in record.tables)

@@ -79,6 +79,8 @@ class ProtectionCatalog:
         record = self.get(record_id)
         if ts < record.ts:
             raise BadValue("ts", f"{ts} lies before {record.ts}; a record moves forward only")
+        if ts == record.ts:
+            return Verdict(True)
         self._change(record_id, lambda standing: self._moving(standing, ts))
         earliest = self._earliest(record)
         safe = ts >= earliest or record.mode is Mode.AFTER

@@ -170,17 +170,31 @@ class QueueReader:
             if after is None:
                 return
 
-    def late(self, partitions: range) -> Iterator[Batch]:
-        """What came into partitions that are past: the whole of each that is not empty."""
-        for partition in partitions:
-            groups = list(self._groups(partition, partition * FINE - 1, (partition + 1) * FINE, _PAGE))
-            if groups:
-                yield Batch(
-                    [entry for group in groups for entry in group.entries],
-                    (partition + 1) * FINE - 1,
-                    [row for group in groups for row in group.dedicated],
-                    [partition],
-                )
+    def late(self, since: int, progress: int, most: int) -> Iterator[Batch]:
+        """What stands at or below the progress: each past partition that is not empty or is marked again, to be
+        cleaned; and what is there of the partition under way, which is not.
+
+        Past partitions since a timestamp are found by their marks, the last `most` of them by their rows too: a writer
+        that remembers having marked a partition does not mark it anew.
+        """
+        past = fine(progress + 1)
+        marked = self.partitions(fine(since) * FINE - 1, past * FINE)
+        for partition in sorted({*marked, *range(max(fine(since), past - most), past)}):
+            batch = self._whole(partition, (partition + 1) * FINE)
+            if batch.entries or batch.dedicated or partition in marked:
+                batch.partitions.append(partition)
+                yield batch
+        if progress >= past * FINE:
+            under_way = self._whole(past, progress + 1)
+            under_way.dedicated = []
+            yield under_way
+
+    def _whole(self, partition: int, before: int) -> Batch:
+        groups = list(self._groups(partition, partition * FINE - 1, before, _PAGE))
+        return Batch(
+            [entry for group in groups for entry in group.entries],
+            dedicated=[row for group in groups for row in group.dedicated],
+        )
 
 
 def _position(base: int, column: bytes) -> tuple[int, int]:

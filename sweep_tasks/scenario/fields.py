@@ -77,9 +77,17 @@ def flag(name: str, value: Any) -> bool:
 
 
 def text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise BadValue(name, "must be a string that is not empty")
+    if not isinstance(value, str) or not value or not _storable(value):
+        raise BadValue(name, "must be a string of Unicode characters that is not empty")
     return value
+
+
+def _storable(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def table(name: str, value: Any) -> TableRef:

@@ -47,7 +47,8 @@ class Unfinished(NamedTuple):
 
     writes: Mapping[TableRef, Mapping[Cell, bytes]]
     stored: bool
-    enqueued: bool
+    enqueued_for: Mapping[TableRef, SweepStrategy]
+    """The strategy each table had when the writes were announced; empty if they were not."""
 
 
 class Operations:
@@ -106,23 +107,32 @@ class Operations:
         if store:
             self._store.put(start, by_table)
         if commit is None:
-            self._unfinished[start] = Unfinished(by_table, store, enqueue)
+            strategies = {table: found.strategy for table, found in tables.items()} if enqueue else {}
+            self._unfinished[start] = Unfinished(by_table, store, strategies)
         else:
             self._commits.decide(start, commit)
         return {"ok": True}
 
-    def finish(self, start: int, commit: int, store: bool | None) -> Outcome:
+    def finish(self, start: int, commit: int, store: bool) -> Outcome:
         unfinished = self._unfinished.get(start)
         if unfinished is None:
             raise NotFound(f"start: no transaction that started at {start} is unfinished in this scenario")
         _check_commit(start, commit, also_aborted=False)
         self._timestamps.move_past(commit)
-        if store or (store is None and not unfinished.stored):
+        if store or not unfinished.stored:
             self._store.put(start, unfinished.writes)
             self._unfinished[start] = unfinished._replace(stored=True)
-        if unfinished.enqueued and self._passed(start, unfinished.writes):
+        if not self._looks_good(start, unfinished.enqueued_for):
             self._commits.abort([start])
-        return {"committed": self._commits.decide(start, commit) == commit}
+        committed = self._commits.decide(start, commit) == commit
+        if committed:
+            del self._unfinished[start]
+        return {"committed": committed}
+
+    def _looks_good(self, start: int, used: Mapping[TableRef, SweepStrategy]) -> bool:
+        """The look before a commit, as the transaction client takes it."""
+        now = self._thresholds.of_tables(used.keys())
+        return not self._passed(start, used) and all(now[table].metadata.strategy is used[table] for table in used)
 
     def _passed(self, start: int, writes: Mapping[TableRef, object]) -> TableRef | None:
         """The look: a table whose sweeps have published beyond this start."""
@@ -135,6 +145,7 @@ class Operations:
             raise SnapshotSwept(table, start, self._thresholds.of_tables([table])[table].for_writers)
 
     def read(self, table: TableRef, row: bytes, col: bytes, at: int) -> Outcome:
+        self._check_exists(table)
         self._timestamps.move_past(at)
         cell = Cell(row, col)
         found: Version | None = self._manager.read_at(at).versions(table, [cell]).get(cell)
@@ -196,6 +207,7 @@ class Operations:
         }
 
     def legacy_sweep(self, table: TableRef, sweep_ts: int) -> Outcome:
+        self._check_exists(table)
         raise NotYet(f"legacy_sweep: {table} can't be swept by scanning up to {sweep_ts} in this version")
 
     # --- looking ------------------------------------------------------------------------------------------------
@@ -242,9 +254,12 @@ class Operations:
         }
 
     def explain(self, table: TableRef, row: bytes, col: bytes) -> Outcome:
+        self._check_exists(table)
+        raise NotYet(f"explain: versions of a cell ({len(row)} and {len(col)} bytes) can't be explained yet")
+
+    def _check_exists(self, table: TableRef) -> None:
         if table not in self._store.tables([table]):
             raise UnknownTable(table)
-        raise NotYet(f"explain: versions of a cell ({len(row)} and {len(col)} bytes) can't be explained yet")
 
     def _cells(self, table: TableRef) -> Iterator[Cell]:
         after: Cell | None = None
@@ -291,7 +306,7 @@ LANGUAGE: dict[str, tuple[Callable[..., Outcome], dict[str, Field]]] = {
     ),
     "finish": (
         Operations.finish,
-        {"start": Field(f.timestamp), "commit": Field(f.timestamp), "store": Field(f.flag, None)},
+        {"start": Field(f.timestamp), "commit": Field(f.timestamp), "store": Field(f.flag, False)},
     ),
     "punch": (Operations.punch, {"wall_ms": Field(f.milliseconds), "ts": Field(f.timestamp)}),
     "advance": (Operations.advance, {"ms": Field(f.milliseconds)}),

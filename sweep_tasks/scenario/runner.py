@@ -35,7 +35,7 @@ def run_scenario(lines: Iterable[str], store: Store, settings: Settings) -> Iter
 def _perform(operations: Operations, line: str) -> dict[str, Any]:
     try:
         operation = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadJson(f"line: is not JSON: {error}") from error
     if not isinstance(operation, dict):
         raise BadJson("line: is not a JSON object; write one operation a line")

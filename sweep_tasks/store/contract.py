@@ -39,6 +39,7 @@ Resume = TypeVar("Resume")
 
 DEFAULT_PAGE = 1_000
 _UPDATE_ATTEMPTS = 1_000
+_TRUNCATE_PAGE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,19 @@ class Store(ABC):
     def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
         """What the store holds now, never from a cache; those of `only` that exist, if given."""
 
-    @abstractmethod
-    def truncate(self, table: TableRef) -> None:
-        """Remove every version of every cell at once. The table stays."""
+    def truncate(self, table: TableRef, before: int) -> None:
+        """Remove every version below a timestamp, sentinels included, a page at a time. The table stays.
+
+        What was written since at or above it stays too: emptying the whole table at once would take along what a
+        transaction committed after the truncation was announced.
+        """
+        after: tuple[Cell, int] | None = None
+        while True:
+            page = self.scan_versions(table, limit=_TRUNCATE_PAGE, after=after)
+            self.delete_versions(table, [(cell, ts) for cell, ts, _ in page.items if ts < before])
+            after = page.resume
+            if after is None:
+                return
 
     # --- cells: reading -----------------------------------------------------------------------------------------
 

@@ -104,12 +104,6 @@ class MemoryStore(Store):
             wanted = sorted(self._tables) if only is None else only
             return {ref: self._tables[ref].metadata for ref in wanted if ref in self._tables}
 
-    def truncate(self, table: TableRef) -> None:
-        with self._lock:
-            found = self._table(table)
-            found.rows.clear()
-            found.row_index = None
-
     # --- cells: reading -----------------------------------------------------------------------------------------
 
     def get(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, Version]:

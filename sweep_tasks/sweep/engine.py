@@ -20,7 +20,7 @@ from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.cleaner import QueueCleaner
-from sweep_tasks.queue.encoding import FINE, fine
+from sweep_tasks.queue.encoding import FINE
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.quarantine import Quarantine, Quarantined
@@ -88,18 +88,18 @@ class ShardSweep:
         with self._timed("parked"):
             self._judge.rejudge_parked()
         protections = ProtectionCatalog(self._store).protections()
-        with self._timed("queue"):
-            self._sweep_queue(protections)
+        begin = self._progress.of(self._strategy, self._shard)
+        self._summary.progress_before = self._summary.progress = begin
         with self._timed("late"):
-            self._sweep_late(protections)
+            self._sweep_late(begin, protections)
+        with self._timed("queue"):
+            self._sweep_queue(begin, protections)
         self._summary.range_deletes = len(self._counted.ranged)
         self._summary.sentinels = len(self._counted.sentinels)
         return self._summary
 
-    def _sweep_queue(self, protections: Protections) -> None:
+    def _sweep_queue(self, begin: int, protections: Protections) -> None:
         sweep_ts = self._horizon.sweep_ts
-        begin = self._progress.of(self._strategy, self._shard)
-        self._summary.progress_before = self._summary.progress = begin
         batches = self._reader.batches(begin, sweep_ts, self._spending.batch_size(self._options.batch))
         for batch in batches:
             stopped = self._sweep_batch(batch, protections)
@@ -117,7 +117,7 @@ class ShardSweep:
         stop_at, why = self._stop(entries, outcomes)
         if stop_at is not None:
             if why == "blocked":
-                self._summary.blocked += sum(1 for raw in batch.entries if raw.start and raw.start >= stop_at)
+                self._summary.blocked += sum(1 for raw in batch.entries if (raw.start or 0) >= stop_at)
             entries = [entry for entry in entries if entry.start < stop_at]
             unreadable = [entry for entry in unreadable if (entry.start or 0) < stop_at]
         self._judge.judge(entries, protections)
@@ -133,22 +133,26 @@ class ShardSweep:
         lasting = batch.through is not None or bool(batch.dedicated)
         return why or (self._spending.exhausted() if lasting else None)
 
-    def _sweep_late(self, protections: Protections) -> None:
-        """Rows below the progress: what landed there belongs to transactions that looked too late and can't commit.
+    def _sweep_late(self, progress: int, protections: Protections) -> None:
+        """What landed below the progress belongs to transactions that looked too late and can't commit.
 
-        They are found by computing where they would be, over the partitions of the grace period; whoever comes later
-        than that is for a table scan to find.
+        Marks lead to some; the rows of the grace period's partitions are asked for as well, since a writer marks a
+        partition once. Whoever comes later than that is for a table scan to find. In the partition under way, what a
+        sweep has read is decided; what is not decided came late.
         """
-        past = fine(self._summary.progress + 1)
-        since = Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000) or 0
-        for batch in self._reader.late(range(max(fine(since), past - _LATE_PARTITIONS, 0), past)):
+        since = Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000)
+        for batch in self._reader.late(since or 0, progress, _LATE_PARTITIONS):
+            starts = {raw.start for raw in batch.entries if raw.start is not None}
+            decided = self._commits.outcomes(starts)
+            if not batch.partitions:
+                batch.entries = [raw for raw in batch.entries if raw.start is not None and raw.start not in decided]
             outcomes = self._outcomes({raw.start for raw in batch.entries if raw.start is not None})
-            entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
             if any(commit >= self._horizon.sweep_ts for commit in outcomes.values()):
                 continue
+            entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
             self._judge.judge(entries, protections)
             self._set_aside(unreadable)
-            self._clean(batch, batch.through, None)
+            self._clean(batch, progress, None)
             self._summary.entries += len(entries)
 
     def _stop(self, entries: Sequence[Entry], outcomes: dict[int, int]) -> tuple[int | None, str | None]:

@@ -51,9 +51,10 @@ class TableThreshold:
 
     @property
     def for_writers(self) -> int:
-        """Below this, a sweep of the table's strategy may already have passed, and would not find the queue entry of
-        a write that comes now. The mark counts too: no write that started before a truncation may outlive it."""
-        return max(self.mark, self.by_strategy.get(self.metadata.strategy, 0))
+        """Below this, a sweep may already have passed: it would not find the queue entry of a write that comes now, and
+        may have removed a later delete marker that this write would have to hide behind. Strategies the table had count
+        as well, and so does the mark: no write that started before a truncation may outlive it."""
+        return max(self.mark, self.swept)
 
 
 class Thresholds:

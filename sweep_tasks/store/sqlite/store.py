@@ -103,10 +103,6 @@ class SQLiteStore(Store):
                 ).fetchall()
         return {TableRef.stored(name): load_metadata(metadata) for name, metadata in found}
 
-    def truncate(self, table: TableRef) -> None:
-        with self._writing(table) as (connection, name):
-            connection.execute(f"DELETE FROM {name}")
-
     # --- cells: reading -----------------------------------------------------------------------------------------
 
     def get(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, Version]:

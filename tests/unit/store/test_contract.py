@@ -80,9 +80,14 @@ class TestTables:
     def test_a_truncated_table_is_empty_and_still_there(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"), (B, 6, b"v"))
         store.add_sentinels(table, [A])
-        store.truncate(table)
+        store.truncate(table, 7)
         assert stored(store, table) == []
         assert table in store.tables()
+
+    def test_truncating_leaves_what_was_written_at_or_above_the_timestamp(self, store: Store, table: TableRef) -> None:
+        put(store, table, (A, 5, b"v"), (A, 7, b"v"), (B, 6, b"v"), (C, 8, b"v"))
+        store.truncate(table, 7)
+        assert sorted(stored(store, table)) == [(A, 7), (C, 8)]
 
     def test_every_call_on_an_unknown_table_names_it(self, store: Store) -> None:
         nowhere = TableRef.parse("app.nowhere")
@@ -97,7 +102,7 @@ class TestTables:
             lambda: store.delete_versions(nowhere, [(A, 5)]),
             lambda: store.delete_ranges(nowhere, [VersionRange(A, 0, 5)]),
             lambda: store.delete_rows(nowhere, [b"r"]),
-            lambda: store.truncate(nowhere),
+            lambda: store.truncate(nowhere, 5),
             lambda: store.alter_table(nowhere, TableMetadata(), TableMetadata()),
             lambda: store.read(nowhere, [A]),
             lambda: store.put_if_absent(nowhere, {A: b"v"}),

@@ -24,7 +24,7 @@ EVERY_CALL: dict[str, Callable[[Store], Any]] = {
     "alter_table": lambda store: store.alter_table(T, TableMetadata(), TableMetadata(retention_s=1)),
     "drop_table": lambda store: store.drop_table(T),
     "tables": lambda store: store.tables(),
-    "truncate": lambda store: store.truncate(T),
+    "truncate": lambda store: store.truncate(T, 9),
     "get": lambda store: store.get(T, {A: 9}),
     "newest": lambda store: store.newest(T, {A: 9}),
     "timestamps": lambda store: store.timestamps(T, [A]),

@@ -49,7 +49,7 @@ def test_a_table_that_changed_its_strategy_answers_to_the_higher_of_both(store: 
     thresholds.raise_strategy(THOROUGH, 70)
     found = thresholds.of_tables([changed])[changed]
     assert found.for_readers == 70
-    assert found.for_writers == 50
+    assert found.for_writers == 70, "a delete marker that the old strategy removed must not be written under"
 
 
 def test_the_mark_of_a_truncation_counts_for_readers_and_writers(thresholds: Thresholds, table: TableRef) -> None:

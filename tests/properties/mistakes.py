@@ -1,0 +1,408 @@
+"""Mistakes one could make, each a small patch of the product, each losing data or leaving rubbish somewhere.
+
+They are here to show that the machine of `sweep_machine.py` notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sweep_tasks.model import SweepStrategy, TableMetadata, VersionRange
+from sweep_tasks.protection import records as protection_records
+from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
+from sweep_tasks.queue.parking import Parking, Why
+from sweep_tasks.queue.reader import Batch
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep import judging, rules, run
+from sweep_tasks.sweep.actions import Actions
+from sweep_tasks.sweep.engine import ShardSweep
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.rules import Entry
+from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.timestamps.leases import Leases
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions.commit import Committer
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.snapshot import Snapshot
+from sweep_tasks.transactions.writers import Writers
+from tests.properties.sweep_machine import Administering, Crashing, Protecting, SweptStore
+
+Patch = pytest.MonkeyPatch
+Make = Callable[[Patch], None]
+MISTAKES: dict[str, tuple[type[SweptStore], Make]] = {}
+
+
+def mistake(machine: type[SweptStore]) -> Callable[[Make], Make]:
+    """To be found by this machine."""
+
+    def enter(make: Make) -> Make:
+        MISTAKES[make.__name__] = machine, make
+        return make
+
+    return enter
+
+
+# --- the order of a sweep -------------------------------------------------------------------------------------------
+
+
+@mistake(Crashing)
+def progress_before_clean(patch: Patch) -> None:
+    clean = ShardSweep._clean
+
+    def swapped(self: ShardSweep, batch: Batch, progress: int | None, stop_at: int | None) -> None:
+        if progress is not None:
+            self._advance(progress)
+        clean(self, batch, progress, stop_at)
+
+    patch.setattr(ShardSweep, "_clean", swapped)
+
+
+@mistake(Crashing)
+def clean_before_tombstones(patch: Patch) -> None:
+    sweep_batch = ShardSweep._sweep_batch
+
+    def early(self: ShardSweep, batch: Batch, protections: Protections) -> str | None:
+        self._cleaner.clean([row for _, row in batch.dedicated], batch.partitions)
+        return sweep_batch(self, batch, protections)
+
+    patch.setattr(ShardSweep, "_sweep_batch", early)
+
+
+@mistake(Protecting)
+def protections_before_publish(patch: Patch) -> None:
+    sweep = run.Sweeper.sweep
+    read = ProtectionCatalog.protections
+
+    def early(self: run.Sweeper, *args: Any, **kwargs: Any) -> Any:
+        known = read(ProtectionCatalog(self._store))
+        patch.setattr("sweep_tasks.sweep.engine.ProtectionCatalog.protections", lambda _: known)
+        return sweep(self, *args, **kwargs)
+
+    patch.setattr(run.Sweeper, "sweep", early)
+
+
+@mistake(Crashing)
+def nothing_published(patch: Patch) -> None:
+    patch.setattr(Thresholds, "raise_strategy", lambda self, strategy, ts: ts)
+
+
+@mistake(Crashing)
+def leases_before_fresh(patch: Patch) -> None:
+    def wrong_way_round(timestamps: TimestampService, leases: Leases) -> int:
+        seen = [lease.ts for lease in leases.open()]
+        return min([timestamps.fresh(), *seen])
+
+    patch.setattr("sweep_tasks.timestamps.immutable.immutable_timestamp", wrong_way_round)
+    patch.setattr("sweep_tasks.sweep.horizon.immutable_timestamp", wrong_way_round)
+
+
+@mistake(Crashing)
+def leases_ignored(patch: Patch) -> None:
+    patch.setattr("sweep_tasks.sweep.horizon.immutable_timestamp", lambda timestamps, leases: timestamps.fresh())
+
+
+# --- judging --------------------------------------------------------------------------------------------------------
+
+
+@mistake(Protecting)
+def commit_at_the_sweep_timestamp_is_not_blocked(patch: Patch) -> None:
+    stop = ShardSweep._stop
+
+    def lenient(self: ShardSweep, entries: Any, outcomes: dict[int, int]) -> Any:
+        limit = self._horizon.sweep_ts
+        return stop(self, entries, {start: commit for start, commit in outcomes.items() if commit != limit})
+
+    patch.setattr(ShardSweep, "_stop", lenient)
+
+
+@mistake(Crashing)
+def nothing_is_ever_blocked(patch: Patch) -> None:
+    patch.setattr(ShardSweep, "_stop", lambda self, entries, outcomes: (None, None))
+
+
+@mistake(Crashing)
+def progress_passes_the_blocked_entry(patch: Patch) -> None:
+    stop = ShardSweep._stop
+
+    def one_too_far(self: ShardSweep, entries: Any, outcomes: dict[int, int]) -> Any:
+        at, why = stop(self, entries, outcomes)
+        if why == "blocked" and at is not None:
+            self._advance(at)
+        return at, why
+
+    patch.setattr(ShardSweep, "_stop", one_too_far)
+
+
+@mistake(Crashing)
+def the_entrys_own_version_goes_too(patch: Patch) -> None:
+    doomed = rules.doomed
+
+    def greedy(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) -> VersionRange | None:
+        gone = doomed(entry, held_by, strategy)
+        return gone and gone._replace(end=entry.start + 1)
+
+    patch.setattr(rules, "doomed", greedy)
+
+
+@mistake(Protecting)
+def a_delete_marker_goes_under_a_protection(patch: Patch) -> None:
+    doomed = rules.doomed
+
+    def tidy(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) -> VersionRange | None:
+        gone = doomed(entry, held_by, strategy)
+        if gone and held_by and strategy is SweepStrategy.THOROUGH and entry.delete:
+            return gone._replace(end=entry.start + 1)
+        return gone
+
+    patch.setattr(rules, "doomed", tidy)
+
+
+@mistake(Protecting)
+def a_protection_at_the_commit_does_not_count(patch: Patch) -> None:
+    holding = rules.holding
+    patch.setattr(
+        rules, "holding", lambda protections, commit: holding([p for p in protections if p.ts < commit], commit)
+    )
+
+
+@mistake(Protecting)
+def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
+    plan = rules.plan
+
+    def by_start(entries: Collection[Entry], *rest: Any) -> Any:
+        return plan([e if e.commit == ABORTED else e._replace(commit=e.start) for e in entries], *rest)
+
+    patch.setattr(judging, "plan", by_start)
+
+
+@mistake(Protecting)
+def after_is_taken_for_at(patch: Patch) -> None:
+    holding = rules.holding
+
+    def flat(protections: Any, commit: int) -> Protection | None:
+        return holding([p._replace(mode=Mode.AT) for p in protections], commit)
+
+    patch.setattr(rules, "holding", flat)
+
+
+@mistake(Protecting)
+def only_the_greatest_start_of_a_cell_is_parked_or_acts(patch: Patch) -> None:
+    plan = rules.plan
+
+    def one_per_cell(entries: Collection[Entry], *rest: Any) -> Any:
+        greatest: dict[Any, Entry] = {}
+        for entry in entries:
+            if entry.commit != ABORTED:
+                greatest[entry.table, entry.cell] = entry
+        return plan([e for e in entries if e.commit == ABORTED or greatest[e.table, e.cell] is e][:1], *rest)
+
+    patch.setattr(judging, "plan", one_per_cell)
+
+
+@mistake(Protecting)
+def row_ranges_are_ignored(patch: Patch) -> None:
+    covering = Protections.covering
+    patch.setattr(Protections, "covering", lambda self, table, row: covering(self, table, b"b"))
+
+
+@mistake(Crashing)
+def unfinished_is_taken_for_aborted_without_saying_so(patch: Patch) -> None:
+    def quiet(self: ShardSweep, starts: Collection[int]) -> dict[int, int]:
+        return dict.fromkeys(starts, ABORTED) | self._commits.outcomes(starts)
+
+    patch.setattr(ShardSweep, "_outcomes", quiet)
+
+
+@mistake(Crashing)
+def aborted_writes_are_not_deleted(patch: Patch) -> None:
+    plan = rules.plan
+    patch.setattr(judging, "plan", lambda entries, *rest: plan([e for e in entries if e.commit != ABORTED], *rest))
+
+
+@mistake(Crashing)
+def no_grace_for_slow_writers(patch: Patch) -> None:
+    park = Judge._park
+    patch.setattr(Judge, "_park", lambda self, entries: park(self, [e for e in entries if e.hold.why is not Why.GRACE]))
+
+
+# --- parking --------------------------------------------------------------------------------------------------------
+
+
+@mistake(Protecting)
+def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
+    is_due = Judge._is_due
+
+    def forgetful(self: Judge, entry: Any, protections: Protections) -> bool:
+        return entry.hold.why is not Why.PROTECTED and is_due(self, entry, protections)
+
+    patch.setattr(Judge, "_is_due", forgetful)
+
+
+@mistake(Protecting)
+def records_older_than_the_parked_page(patch: Patch) -> None:
+    rejudge = Judge.rejudge_parked
+    read = ProtectionCatalog.protections
+
+    def with_an_old_list(self: Judge) -> None:
+        known = read(self._records)
+        patch.setattr(self._records, "protections", lambda: known)
+        rejudge(self)
+
+    patch.setattr(Judge, "rejudge_parked", with_an_old_list)
+
+
+@mistake(SweptStore)
+def the_old_parking_goes_first(patch: Patch) -> None:
+    rejudge = Judge._rejudge
+
+    def hasty(self: Judge, due: Any, protections: Protections) -> None:
+        self._parking.remove(due)
+        rejudge(self, due, protections)
+
+    patch.setattr(Judge, "_rejudge", hasty)
+
+
+@mistake(Protecting)
+def nothing_is_parked(patch: Patch) -> None:
+    patch.setattr(Parking, "park", lambda self, entries: None)
+
+
+# --- protections ------------------------------------------------------------------------------------------------------
+
+
+@mistake(Protecting)
+def a_protection_is_accepted_without_looking(patch: Patch) -> None:
+    patch.setattr(ProtectionCatalog, "_earliest", lambda self, record: 0)
+
+
+@mistake(Protecting)
+def a_protection_looks_before_it_is_on_record(patch: Patch) -> None:
+    def hasty(self: ProtectionCatalog, record: Record) -> Verdict:
+        earliest = self._earliest(record)
+        if record.ts < earliest:
+            return Verdict(False, earliest)
+        self._change(record.id, lambda standing: replace(record, state=State.ACCEPTED))
+        return Verdict(True)
+
+    patch.setattr(ProtectionCatalog, "protect", hasty)
+
+
+@mistake(Protecting)
+def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
+    lets_read = Record.lets_read
+
+    def trusting(self: Record, *args: Any) -> bool:
+        return lets_read(replace(self, state=State.ACCEPTED), *args)
+
+    patch.setattr(protection_records.Record, "lets_read", trusting)
+
+
+@mistake(Protecting)
+def a_moving_record_lets_go_of_the_old_timestamp(patch: Patch) -> None:
+    patch.setattr(
+        ProtectionCatalog, "_moving", staticmethod(lambda standing, ts: standing and replace(standing, ts=ts))
+    )
+
+
+# --- readers and writers ---------------------------------------------------------------------------------------------
+
+
+@mistake(Crashing)
+def readers_look_at_the_threshold_before_the_data(patch: Patch) -> None:
+    versions, check = Snapshot.versions, Snapshot._check_not_swept
+
+    def early(self: Snapshot, table: Any, cells: Any) -> Any:
+        check(self, table, [], False)
+        return versions(self, table, cells)
+
+    patch.setattr(Snapshot, "versions", early)
+    patch.setattr(Snapshot, "_check_not_swept", lambda *_: None)
+
+
+@mistake(Crashing)
+def writers_never_look(patch: Patch) -> None:
+    patch.setattr(Committer, "_look", lambda self, start, tables: None)
+
+
+@mistake(Crashing)
+def values_before_queue_entries(patch: Patch) -> None:
+    commit = Committer.commit
+
+    def hasty(self: Committer, start: int, lease: Any, writes: Any, tables: Any) -> int:
+        if lease.stamp(start):
+            self.store.put(start, writes)
+        return commit(self, start, lease, writes, tables)
+
+    patch.setattr(Committer, "commit", hasty)
+
+
+@mistake(Crashing)
+def an_aborting_writer_withdraws_its_entries_first(patch: Patch) -> None:
+    undo = Committer._undo
+
+    def hasty(self: Committer, start: int, writes: Any, tables: Any) -> None:
+        if self.queue:
+            self.queue.withdraw(start, writes, tables)
+        undo(self, start, writes, tables)
+
+    patch.setattr(Committer, "_undo", hasty)
+
+
+@mistake(Crashing)
+def readers_pass_over_unfinished_writers(patch: Patch) -> None:
+    def hasty(self: Writers, starts: Collection[int]) -> dict[int, int]:
+        return dict.fromkeys(starts, ABORTED) | self._commits.outcomes(starts)
+
+    patch.setattr(Writers, "settled", hasty)
+
+
+@mistake(Crashing)
+def an_unknown_commit_is_taken_for_an_abort(patch: Patch) -> None:
+    def careless(self: CommitTable, starts: Collection[int]) -> dict[int, int]:
+        standing = original(self, starts)
+        return dict.fromkeys(standing, ABORTED)
+
+    original = CommitTable.abort
+    patch.setattr(CommitTable, "abort", careless)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@mistake(Administering)
+def sentinels_come_back_to_a_truncated_table(patch: Patch) -> None:
+    patch.setattr(Actions, "_take_back_sentinels", lambda self, plan, marks: None)
+
+
+@mistake(Administering)
+def the_own_threshold_of_a_table_is_not_raised(patch: Patch) -> None:
+    patch.setattr(Thresholds, "raise_own", lambda self, table, ts: ts)
+
+
+@mistake(Administering)
+def a_tables_retention_is_ignored(patch: Patch) -> None:
+    init = SweepView.__init__
+
+    def careless(self: SweepView, store: Store, horizon: Horizon, dry_run: bool) -> None:
+        init(self, store, horizon, dry_run)
+        self.tables = {table: view._replace(horizon=None) for table, view in self.tables.items()}
+
+    patch.setattr(SweepView, "__init__", careless)
+
+
+@mistake(Administering)
+def a_new_strategy_hides_the_old_threshold(patch: Patch) -> None:
+    patch.setattr(TableMetadata, "with_strategy", lambda self, strategy: replace(self, strategy=strategy))
+
+
+@mistake(Administering)
+def new_shards_are_never_swept(patch: Patch) -> None:
+    sweep = run.Sweeper.sweep
+    patch.setattr(run.Sweeper, "sweep", lambda self, strategies, options: sweep(self, strategies, [0], options=options))

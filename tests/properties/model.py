@@ -1,0 +1,43 @@
+"""What a store that is never swept would say. Shares no code with the product: dictionaries and `max`.
+
+The journal holds every write that was ever attempted; the outcomes come from outside. A reader at t sees, of the
+transactions that started and committed before t, the write with the greatest start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+Place = tuple[str, bytes, bytes]
+"""Table, row, column."""
+
+
+@dataclass
+class Journal:
+    writes: dict[int, dict[Place, bytes]] = field(default_factory=dict)
+    """By start timestamp; an empty value is a delete."""
+    emptied: dict[str, int] = field(default_factory=dict)
+    """Tables that were truncated, and the mark: what started before it is gone."""
+    in_limbo: Counter[str] = field(default_factory=Counter)
+    """Truncations under way, or broken off, by table: nobody can say what they have removed."""
+
+    def seen(self, place: Place, t: int, commits: dict[int, int]) -> bytes:
+        """What a reader at t sees, empty for nothing or a delete."""
+        start = self.newest(place, t, commits)
+        return b"" if start is None else self.writes[start][place]
+
+    def newest(self, place: Place, t: int, commits: dict[int, int]) -> int | None:
+        gone = self.emptied.get(place[0], 0)
+        visible = [
+            start
+            for start, written in self.writes.items()
+            if place in written and gone <= start < t and -1 < commits.get(start, -1) < t
+        ]
+        return max(visible, default=None)
+
+
+def seen_in(versions: dict[int, bytes], t: int, commits: dict[int, int]) -> bytes:
+    """The same question, asked of what is really stored for a cell."""
+    visible = [ts for ts in versions if -1 < ts < t and -1 < commits.get(ts, -1) < t]
+    return versions[max(visible)] if visible else b""

@@ -1,0 +1,428 @@
+"""Everything that can happen to a store at once: writers, sweepers, protectors, administrators, and bad luck.
+
+All of them are simulated processes that run one store call at a time, so that any may stand still anywhere for as long
+as it likes (a zombie), crash before or after any call, or lose an answer. After every step the store is compared with
+the plain model: every reader at or above a table's threshold, and every protected reader, must see what an unswept
+store would show. At the end, with everything released, time passed and swept, nothing may be left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, State, Target
+from sweep_tasks.queue.encoding import FINE, read_cells_column, read_cells_row
+from sweep_tasks.queue.progress import QUEUES, Progress
+from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import ProcessCrashed
+from sweep_tasks.store.system import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.sweep.engine import SweepOptions
+from sweep_tasks.sweep.run import Sweeper
+from sweep_tasks.timestamps import immutable as product
+from sweep_tasks.timestamps.leases import Leases
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions import TransactionManager
+from sweep_tasks.transactions.commits import CommitTable
+from tests.conftest import memory_store
+from tests.properties.model import Journal, Place, seen_in
+from tests.support.simulation import Process, SharedClock
+
+CONSERVATIVE = TableRef.parse("app.conservative")
+THOROUGH = TableRef.parse("app.thorough")
+TABLES = {CONSERVATIVE: SweepStrategy.CONSERVATIVE, THOROUGH: SweepStrategy.THOROUGH}
+CELLS = [Cell(b"a", b"c"), Cell(b"b", b"c")]
+SETTINGS = Settings(retention_s=0, grace_s=1_000, lease_ttl_s=30, writer_wait_s=60)
+MOST_AT_ONCE = 4
+
+tables = st.sampled_from(list(TABLES))
+cells = st.sampled_from([CELLS[0], CELLS[0], CELLS[1]])
+writes = st.lists(st.tuples(tables, cells, st.booleans()), min_size=1, max_size=2)
+whose = st.integers(0, MOST_AT_ONCE - 1)
+spans = st.sampled_from([Span(), Span(b"a", b"b"), Span(b"b")])
+
+
+def up_to(*calls: str) -> st.SearchStrategy[str | None]:
+    """The calls at whose brink something may stand still, `put#2` for the second of its kind; None runs through."""
+    return st.sampled_from([None, None, *calls])
+
+
+writing = up_to("tables", "put", "put#2", "put#3", "update#3", "put_if_absent#2", "remove")
+reading = up_to("get", "tables", "read_rows")
+sweeping = up_to("update", "update#3", "read_rows#3", "scan", "add_sentinels", "delete_ranges", "delete_rows", "put")
+protecting = up_to("tables", "read", "compare_and_set")
+administrating = up_to("update", "compare_and_set", "delete_versions", "read_rows")
+anything = up_to("update", "put", "read_rows", "delete_ranges", "delete_rows", "tables", "put_if_absent")
+
+
+class SweptStore(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = SharedClock()
+        self.shared = memory_store(self.clock)
+        for table, strategy in TABLES.items():
+            self.shared.create_table(table, TableMetadata(strategy, ConflictHandling.NONE))
+        self.journal = Journal()
+        self.running: list[Process[object]] = []
+        self.reads: list[tuple[Place, int, bytes]] = []
+        self.leases: dict[int, int] = {}
+        self.records = 0
+        self.values = 0
+        self.highest: dict[object, int] = {}
+        self.changed_strategy: set[TableRef] = set()
+
+    # --- writers ------------------------------------------------------------------------------------------------
+
+    def _transact(self, store: Store, what: list[tuple[TableRef, Cell, bool]], reads: bool = False) -> None:
+        manager = TransactionManager(store, SETTINGS, queue=QueueWriter(store), clock=self.clock, renew_leases=False)
+        tx = manager.transaction()
+        assert tx._lease
+        self.leases[tx._lease.ts] = tx.start
+        if reads:
+            for table, cell, _ in what:
+                value = tx.get(table, *cell) or b""
+                self.reads.append(((str(table), *cell), tx.start, value))
+        journal = self.journal.writes.setdefault(tx.start, {})
+        for table, cell, delete in what:
+            self.values += 1
+            value = b"" if delete else b"v%d" % self.values
+            journal[str(table), cell.row, cell.column] = value
+            if delete:
+                tx.delete(table, *cell)
+            else:
+                tx.put(table, *cell, value)
+        tx.commit()
+
+    @rule(what=writes, reads=st.booleans(), brink=writing)
+    def write(self, what: list[tuple[TableRef, Cell, bool]], reads: bool, brink: str | None) -> None:
+        self._start(lambda store: self._transact(store, what, reads), brink)
+
+    # --- readers ------------------------------------------------------------------------------------------------
+
+    def _read(self, store: Store, table: TableRef, cell: Cell, back: int) -> None:
+        manager = TransactionManager(store, SETTINGS, clock=self.clock, renew_leases=False)
+        at = max(manager.timestamps.greatest() - back, 0)
+        value = manager.read_at(at).get(table, *cell) or b""
+        self.reads.append(((str(table), *cell), at, value))
+
+    @rule(table=tables, cell=cells, back=st.integers(0, 12), brink=reading)
+    def read(self, table: TableRef, cell: Cell, back: int, brink: str | None) -> None:
+        self._start(lambda store: self._read(store, table, cell, back), brink)
+
+    # --- sweepers -----------------------------------------------------------------------------------------------
+
+    def _sweep(self, store: Store, strategies: Collection[SweepStrategy], batch: int, back: int = 0) -> None:
+        """`back` lowers the sweep timestamp, so that it falls between what started and what committed."""
+        stop_at = max(TimestampService(store).greatest() + 1 - back, 0) if back else None
+        options = SweepOptions(batch=batch, grace_s=SETTINGS.grace_s)
+        for _ in Sweeper(store, SETTINGS, self.clock).sweep(strategies, stop_at=stop_at, options=options):
+            pass
+
+    @rule(
+        strategies=st.sampled_from([QUEUES[:1], QUEUES[1:], QUEUES]),
+        batch=st.sampled_from([1, 2, 1_000]),
+        back=st.sampled_from([0, 0, 1, 2, 3, 6]),
+        brink=sweeping,
+    )
+    def sweep(self, strategies: Collection[SweepStrategy], batch: int, back: int, brink: str | None) -> None:
+        self._start(lambda store: self._sweep(store, strategies, batch, back), brink)
+
+    def _look_at_the_immutable_timestamp(self, store: Store) -> None:
+        """No transaction that is open when it is known may have started below it."""
+        leases = Leases(store, SETTINGS.lease_ttl_s)
+        immutable = product.immutable_timestamp(TimestampService(store), leases)
+        for lease in Leases(self.shared, SETTINGS.lease_ttl_s).open():
+            start = self.leases.get(lease.ts)
+            assert start is None or immutable <= start, f"{immutable} is not immutable: {start} is open"
+
+    @rule(brink=up_to("update", "read_rows"))
+    def look_at_the_immutable_timestamp(self, brink: str | None) -> None:
+        self._start(self._look_at_the_immutable_timestamp, brink)
+
+    # --- protections ----------------------------------------------------------------------------------------------
+
+    def _protect(self, store: Store, back: int, mode: Mode, table: TableRef, rows: Span) -> None:
+        self.records += 1
+        ts = max(TimestampService(store).fresh() - back, 0)
+        ProtectionCatalog(store).protect(Record(f"r{self.records}", ts, mode, (Target(table, rows),)))
+
+    @rule(back=st.integers(0, 8), mode=st.sampled_from(Mode), table=tables, rows=spans, brink=protecting)
+    def protect(self, back: int, mode: Mode, table: TableRef, rows: Span, brink: str | None) -> None:
+        self._start(lambda store: self._protect(store, back, mode, table, rows), brink)
+
+    def _a_record(self, number: int) -> str | None:
+        ids = sorted(record.id for record in ProtectionCatalog(self.shared).records())
+        return ids[number % len(ids)] if ids else None
+
+    @rule(which=st.integers(0, 3), forward=st.sampled_from([None, None, 0, 2]), brink=protecting)
+    def release_or_move(self, which: int, forward: int | None, brink: str | None) -> None:
+        record = self._a_record(which)
+        if record is None:
+            return
+        ts = max(TimestampService(self.shared).greatest() - (forward or 0), 0)
+        if forward is None:
+            self._start(lambda store: ProtectionCatalog(store).release(record), brink)
+        else:
+            self._start(lambda store: ProtectionCatalog(store).move(record, ts), brink)
+
+    # --- administrators -------------------------------------------------------------------------------------------
+
+    @rule(
+        what=st.sampled_from(["shards", "retention", "strategy", "truncate"]),
+        table=tables,
+        retention_s=st.sampled_from([None, 5, 50]),
+        brink=administrating,
+    )
+    def administrate(self, what: str, table: TableRef, retention_s: int | None, brink: str | None) -> None:
+        metadata = self.shared.tables()[table]
+        if what == "shards":
+            self._start(lambda store: Progress(store).raise_shards(3), brink)
+        elif what == "retention":
+            self._start(lambda store: Catalog(store).change(table, metadata.strategy, retention_s), brink)
+        elif what == "strategy":
+            other = next(each for each in QUEUES if each is not metadata.strategy)
+            self.changed_strategy.add(table)
+            self._start(lambda store: Catalog(store).change(table, other, metadata.retention_s), brink)
+        else:
+            self._start(lambda store: self._truncate(store, table), brink)
+
+    def _truncate(self, store: Store, table: TableRef) -> None:
+        name = str(table)
+        self.journal.in_limbo[name] += 1
+        try:
+            Catalog(store).truncate(table)
+        except BadValue:
+            self.journal.in_limbo[name] -= 1
+            raise
+        self.journal.in_limbo[name] -= 1
+        self.journal.emptied[name] = Thresholds(self.shared).marks([table])[table]
+
+    # --- time and bad luck ----------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([1, 10, 35]), next_partition=st.booleans())
+    def let_time_pass(self, seconds: int, next_partition: bool) -> None:
+        self.clock.advance(seconds)
+        service = TimestampService(self.shared)
+        if next_partition:
+            self._reach_the_next_partition()
+        Puncher(self.shared).punch(service, self.clock)
+
+    def _reach_the_next_partition(self) -> None:
+        service = TimestampService(self.shared)
+        service.move_past((service.greatest() // FINE + 1) * FINE - 2)
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose, brink=anything)
+    def go_on(self, who: int, brink: str | None) -> None:
+        self._up_to(self.running[who % len(self.running)], brink)
+        self._sort_out()
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose, steps=st.integers(1, 4))
+    def step(self, who: int, steps: int) -> None:
+        for _ in range(steps):
+            self.running[who % len(self.running)].step()
+        self._sort_out()
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose, what=st.sampled_from(["before", "after", "unanswered"]))
+    def misfortune(self, who: int, what: str) -> None:
+        process = self.running[who % len(self.running)]
+        if what == "unanswered":
+            process.lose_next_answer()
+        elif process.next_call:
+            (process.crash_here if what == "before" else process.crash_after_call)()
+        self._sort_out()
+
+    # --- how they run -----------------------------------------------------------------------------------------------
+
+    def _process(self, work: Callable[[Store], Any]) -> Process[object]:
+        process: Process[object] = Process(self.shared, work)
+        self.clock.advance(0.001)
+        self.clock.processes.append(process)
+        self.running.append(process)
+        return process
+
+    def _start(self, work: Callable[[Store], Any], brink: str | None) -> None:
+        """Runs up to the brink of a call while all others stand still; without one, or if too many stand about already,
+        to its end."""
+        crowded = len(self.running) >= MOST_AT_ONCE
+        self._up_to(self._process(work), None if crowded else brink)
+        self._sort_out()
+
+    @staticmethod
+    def _up_to(process: Process[object], brink: str | None) -> None:
+        call, _, nth = (brink or "").partition("#")
+        left = int(nth or 1)
+        while process.step():
+            left -= process.next_call == call
+            if not left:
+                return
+
+    def _sort_out(self) -> None:
+        for process in self.running:
+            if process.ended and process.error:
+                assert isinstance(process.error, SweepflowError | ProcessCrashed), repr(process.error)
+        self.running = [process for process in self.running if not process.ended]
+
+    # --- what must hold after every step ----------------------------------------------------------------------------
+
+    def _stored(self) -> dict[Place, dict[int, bytes]]:
+        return {
+            (str(table), row, column): dict(versions)
+            for table in TABLES
+            for row, columns in self.shared._tables[table].rows.items()
+            for column, versions in columns.items()
+        }
+
+    def _commits(self) -> dict[int, int]:
+        return CommitTable(self.shared).outcomes(list(self.journal.writes))
+
+    @invariant()
+    def every_reader_who_may_look_sees_what_an_unswept_store_would_show(self) -> None:
+        commits = self._commits()
+        stored = self._stored()
+        latest = TimestampService(self.shared).greatest() + 1
+        moments = {latest, *(t + 1 for pair in commits.items() for t in pair)}
+        records = [r for r in ProtectionCatalog(self.shared).records() if r.state is State.ACCEPTED]
+        for table, threshold in Thresholds(self.shared).of_tables(TABLES.keys()).items():
+            if self.journal.in_limbo[str(table)]:
+                continue
+            for cell in CELLS:
+                place = (str(table), *cell)
+                least = threshold.for_readers
+                mark = self.journal.emptied.get(str(table), 0)
+                for record in records:
+                    if any(t.table == table and cell.row in t.rows for t in record.targets) and record.ts >= mark:
+                        kept = moments if record.mode is Mode.AFTER else set()
+                        for t in {record.ts, *(t for t in kept if t >= record.ts)}:
+                            self._compare(place, t, stored, commits, f"protected by {record.id} at {record.ts}")
+                for t in {least, *(t for t in moments if t >= least)}:
+                    self._compare(place, t, stored, commits, f"threshold {least}")
+
+    def _compare(
+        self, place: Place, t: int, stored: dict[Place, dict[int, bytes]], commits: dict[int, int], why: str
+    ) -> None:
+        expected = self.journal.seen(place, t, commits)
+        got = seen_in(stored.get(place, {}), t, commits)
+        assert got == expected, f"a reader of {place} at {t} sees {got!r}, should see {expected!r} ({why})"
+
+    @invariant()
+    def nothing_moves_down(self) -> None:
+        now: dict[object, int] = dict(Progress(self.shared).all())
+        for table, threshold in Thresholds(self.shared).of_tables(TABLES.keys()).items():
+            now[table, "mark"] = threshold.mark
+            now |= {(table, strategy): ts for strategy, ts in threshold.by_strategy.items()}
+        for what, value in now.items():
+            assert value >= self.highest.get(what, -1), f"{what} moved down to {value}"
+        self.highest |= now
+
+    @invariant()
+    def no_sweep_passes_a_transaction_that_holds_its_lease(self) -> None:
+        thresholds = [Thresholds(self.shared).of_strategy(strategy) for strategy in QUEUES]
+        for lease in Leases(self.shared, SETTINGS.lease_ttl_s).open():
+            start = self.leases.get(lease.ts)
+            assert start is None or max(thresholds) <= start, f"{thresholds} passed {start}, which is open"
+
+    @invariant()
+    def no_committed_entry_is_left_below_the_progress_of_a_finished_partition(self) -> None:
+        commits = self._commits()
+        progress = Progress(self.shared).all()
+        for row, columns in self.shared._tables[QUEUE_CELLS].rows.items():
+            partition, metadata = read_cells_row(row)
+            if metadata.dedicated or (partition + 1) * FINE - 1 > progress[metadata.strategy, metadata.shard]:
+                continue
+            for column in columns:
+                start = partition * FINE + read_cells_column(column)[0]
+                assert commits.get(start, -1) == -1, f"progress passed the entry of {start}, which is still queued"
+
+    # --- and in the end ---------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        while self.running:
+            for process in list(self.running):
+                process.step()
+            self._sort_out()
+        self.every_reader_who_may_look_sees_what_an_unswept_store_would_show()
+        self._check_reads()
+        self._release_and_sweep_everything()
+        self._check_nothing_is_left_over()
+
+    def _check_reads(self) -> None:
+        commits = self._commits()
+        for place, at, value in self.reads:
+            if self.journal.in_limbo[place[0]] or place[0] in self.journal.emptied:
+                continue
+            expected = self.journal.seen(place, at, commits)
+            assert value == expected, f"a reader of {place} at {at} was told {value!r}, should be {expected!r}"
+
+    def _release_and_sweep_everything(self) -> None:
+        catalog = ProtectionCatalog(self.shared)
+        for record in catalog.records():
+            catalog.release(record.id)
+        for _ in range(2):
+            self.clock.advance(60)
+            self._sweep_all()
+        self._reach_the_next_partition()
+        self._reach_the_next_partition()
+        for _ in range(2):
+            self.clock.advance(2 * SETTINGS.grace_s)
+            self._sweep_all()
+
+    def _sweep_all(self) -> None:
+        Puncher(self.shared).punch(TimestampService(self.shared), self.clock)
+        self.clock.advance(55)
+        for strategy in QUEUES:
+            self._sweep(self.shared, [strategy], 1_000)
+
+    def _check_nothing_is_left_over(self) -> None:
+        self.every_reader_who_may_look_sees_what_an_unswept_store_would_show()
+        commits = self._commits()
+        stored = self._stored()
+        for queue in (QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED):
+            assert self.shared._tables[queue].rows == {}, f"{queue} is not empty"
+        for place, versions in stored.items():
+            table = TableRef.parse(place[0])
+            newest = self.journal.newest(place, 2**62, commits)
+            allowed = {newest} if newest is not None else set()
+            thorough = self.shared.tables()[table].strategy is SweepStrategy.THOROUGH
+            if table in self.changed_strategy:
+                allowed |= {-1}
+            elif thorough:
+                allowed = {ts for ts in allowed if self.journal.writes[ts or 0][place]}
+            else:
+                allowed |= {-1}
+            assert set(versions) <= allowed, f"{place} still has {sorted(versions)}, only {allowed} may stay"
+
+    @initialize()
+    def start_the_clock(self) -> None:
+        Puncher(self.shared).punch(TimestampService(self.shared), self.clock)
+
+
+class Protecting(SweptStore):
+    """Only what matters around protections, so that a search of the same length goes deeper."""
+
+    administrate = misfortune = step = None  # type: ignore[assignment]
+
+
+class Crashing(SweptStore):
+    """Writers and sweepers, and all that can befall them."""
+
+    administrate = protect = release_or_move = step = None  # type: ignore[assignment]
+
+
+class Administering(SweptStore):
+    """Tables that change while they are swept."""
+
+    protect = release_or_move = misfortune = step = None  # type: ignore[assignment]

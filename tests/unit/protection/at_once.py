@@ -1,0 +1,23 @@
+"""What each of many processes does at once; a module of its own, so that they start without the rest of the tests."""
+
+from __future__ import annotations
+
+from sweep_tasks.config import Settings
+from sweep_tasks.model import Span, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.store import open_store
+
+TABLE = TableRef.parse("app.items")
+SPANS = tuple(Target(TABLE, Span(start, end)) for start, end in ((b"a", b"b"), (b"c", b"d"), (b"e", b"")))
+
+
+def protect_and_release(number: int, url: str) -> None:
+    """Four records each, two of them released again, in between everybody else's."""
+    with open_store(url, Settings()) as store:
+        catalog = ProtectionCatalog(store)
+        for turn in range(4):
+            given = Record(f"p{number}-{turn}", 50, Mode.AT, SPANS[: 1 + turn % 3])
+            assert catalog.protect(given).accepted
+            if turn % 2:
+                catalog.release(given.id)

@@ -1,0 +1,271 @@
+"""Protecting, releasing and moving: against sweeps, limits and each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sweep_tasks.errors import AlreadyExists, BadValue, LimitExceeded, NotFound, SnapshotSwept, UnknownTable
+from sweep_tasks.model import Cell, Span, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.records import Mode, Record, State, Target
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, on
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.system import PROTECTIONS
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions import TransactionManager
+from sweep_tasks.transactions.commits import CommitTable
+from tests.conftest import memory_store
+from tests.support.clock import ManualClock
+from tests.support.processes import in_processes
+from tests.support.simulation import Process
+from tests.unit.protection.at_once import protect_and_release
+
+CONSERVATIVE, THOROUGH, _ = SweepStrategy
+AT, AFTER = Mode
+TABLE, OTHER = TableRef.parse("app.items"), TableRef.parse("app.other")
+THREE_SPANS = tuple(Target(TABLE, Span(start, end)) for start, end in ((b"a", b"b"), (b"c", b"d"), (b"e", b"")))
+
+
+def record(name: str = "a", ts: int = 50, mode: Mode = AT, targets: tuple[Target, ...] = (Target(TABLE),)) -> Record:
+    return Record(name, ts, mode, targets)
+
+
+def state(store: Store) -> dict[Cell, bytes]:
+    return store.read_rows(PROTECTIONS, [b"records"])
+
+
+def protector(given: Record) -> Callable[[Store], Verdict]:
+    return lambda store: ProtectionCatalog(store).protect(given)
+
+
+@pytest.fixture
+def catalog(store: Store, table: TableRef) -> ProtectionCatalog:
+    assert table == TABLE
+    store.create_table(OTHER, TableMetadata(THOROUGH))
+    return ProtectionCatalog(store)
+
+
+class TestProtecting:
+    def test_above_every_threshold_it_is_accepted(self, store: Store, catalog: ProtectionCatalog) -> None:
+        Thresholds(store).raise_strategy(CONSERVATIVE, 50)
+        assert catalog.protect(record()) == Verdict(True)
+        assert [(each.id, each.ts, each.state) for each in catalog.records()] == [("a", 50, State.ACCEPTED)]
+        assert catalog.get("a").targets == (Target(TABLE),)
+
+    def test_below_a_threshold_it_is_refused_and_leaves_nothing(self, store: Store, catalog: ProtectionCatalog) -> None:
+        Thresholds(store).raise_strategy(CONSERVATIVE, 51)
+        assert catalog.protect(record()) == Verdict(False, 51)
+        assert catalog.records() == []
+        assert catalog.protect(record(ts=51)).accepted, "what it was told is true"
+
+    def test_the_greatest_threshold_of_its_tables_counts(self, store: Store, catalog: ProtectionCatalog) -> None:
+        Thresholds(store).raise_strategy(CONSERVATIVE, 40)
+        Thresholds(store).raise_strategy(THOROUGH, 60)
+        assert catalog.protect(record()).accepted
+        assert catalog.protect(record("b", targets=(Target(TABLE), Target(OTHER)))) == Verdict(False, 60)
+
+    def test_a_truncation_is_a_threshold_too(self, store: Store, catalog: ProtectionCatalog) -> None:
+        Thresholds(store).raise_mark(TABLE, 70)
+        assert catalog.protect(record()) == Verdict(False, 70)
+
+    def test_a_known_id_exists_and_stays_as_it_is(self, store: Store, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record())
+        before = state(store)
+        with pytest.raises(AlreadyExists, match="a record 'a' exists already"):
+            catalog.protect(record(ts=90, mode=AFTER))
+        assert state(store) == before
+
+    @pytest.mark.parametrize(
+        ("given", "error"),
+        [
+            (record(ts=-1), BadValue),
+            (record(ts=2**63), BadValue),
+            (record(targets=()), BadValue),
+            (record(targets=(Target(TABLE), Target(TableRef.parse("app.nowhere")))), UnknownTable),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused_and_changes_nothing(
+        self, store: Store, catalog: ProtectionCatalog, given: Record, error: type[Exception]
+    ) -> None:
+        with pytest.raises(error):
+            catalog.protect(given)
+        assert state(store) == {}
+
+    def test_records_come_back_with_their_ranges(self, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record("ü", mode=AFTER, targets=THREE_SPANS))
+        assert catalog.get("ü") == Record("ü", 50, AFTER, THREE_SPANS, State.ACCEPTED)
+
+
+class TestReleasing:
+    def test_it_is_gone_and_its_id_free(self, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record())
+        catalog.release("a")
+        assert catalog.records() == []
+        assert catalog.protect(record(ts=80)).accepted
+
+    def test_an_unknown_id_is_not_found(self, store: Store, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record())
+        before = state(store)
+        for call in (catalog.release, catalog.get):
+            with pytest.raises(NotFound, match="there is no record 'b'"):
+                call("b")
+        with pytest.raises(NotFound):
+            catalog.move("b", 60)
+        assert state(store) == before
+
+
+@pytest.mark.usefixtures("table")
+class TestLimits:
+    def test_too_many_spans(self, store: Store) -> None:
+        catalog = ProtectionCatalog(store, max_spans=3)
+        catalog.protect(record("a"))
+        before = state(store)
+        with pytest.raises(LimitExceeded, match=r"limit exceeded: 1\+3 > 3 spans; release .* or raise the setting"):
+            catalog.protect(record("b", targets=THREE_SPANS))
+        assert state(store) == before
+        catalog.release("a")
+        assert catalog.protect(record("b", targets=THREE_SPANS)).accepted
+
+    def test_too_many_records(self, store: Store) -> None:
+        catalog = ProtectionCatalog(store, max_records=2)
+        for name in ("a", "b"):
+            catalog.protect(record(name))
+        with pytest.raises(LimitExceeded, match=r"limit exceeded: 2\+1 > 2 records; .*max_protection_records"):
+            catalog.protect(record("c"))
+        catalog.release("a")
+        assert catalog.protect(record("c")).accepted
+
+    def test_zero_is_no_limit(self, store: Store) -> None:
+        catalog = ProtectionCatalog(store, max_records=0, max_spans=0)
+        for number in range(20):
+            assert catalog.protect(record(str(number), targets=THREE_SPANS)).accepted
+
+    def test_what_is_refused_is_not_counted(self, store: Store) -> None:
+        Thresholds(store).raise_strategy(CONSERVATIVE, 60)
+        catalog = ProtectionCatalog(store, max_records=1)
+        for _ in range(3):
+            assert not catalog.protect(record(ts=50)).accepted
+        assert catalog.protect(record(ts=60)).accepted
+
+    def test_over_a_limit_that_was_lowered_releasing_and_moving_still_work(self, store: Store) -> None:
+        for name in ("a", "b", "c"):
+            ProtectionCatalog(store).protect(record(name))
+        strict = ProtectionCatalog(store, max_records=1, max_spans=1)
+        assert strict.move("a", 60).accepted
+        strict.release("b")
+        assert len(strict.records()) == 2
+
+
+class TestMoving:
+    @pytest.mark.parametrize("mode", Mode)
+    def test_at_or_above_the_threshold_it_moves(self, store: Store, catalog: ProtectionCatalog, mode: Mode) -> None:
+        catalog.protect(record(mode=mode))
+        Thresholds(store).raise_strategy(CONSERVATIVE, 60)
+        assert catalog.move("a", 60) == Verdict(True)
+        assert catalog.get("a") == Record("a", 60, mode, (Target(TABLE),), State.ACCEPTED)
+
+    def test_below_the_threshold_at_stays_where_it_is(self, store: Store, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record())
+        before = catalog.get("a")
+        Thresholds(store).raise_strategy(CONSERVATIVE, 70)
+        assert catalog.move("a", 60) == Verdict(False, 70)
+        assert catalog.get("a") == before
+
+    def test_below_the_threshold_after_moves_up_all_the_same(self, store: Store, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record(mode=AFTER))
+        Thresholds(store).raise_strategy(CONSERVATIVE, 70)
+        assert catalog.move("a", 60) == Verdict(True)
+        assert catalog.get("a").ts == 60
+
+    def test_both_timestamps_are_held_before_the_threshold_is_read(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        catalog = ProtectionCatalog(memory)
+        catalog.protect(record())
+        mover = Process(memory, lambda store: ProtectionCatalog(store).move("a", 60))
+        mover.step_to("compare_and_set")
+        mover.step()
+        assert catalog.get("a").timestamps == (50, 60)
+        assert [protection.ts for protection in catalog.protections().covering(TABLE, b"r")] == [50, 60]
+        assert mover.finish() == Verdict(True)
+        assert catalog.get("a").timestamps == (60,)
+
+    def test_a_sweep_that_publishes_in_between_is_seen_or_sees_it(self) -> None:
+        """At every point of a move a sweep publishes and reads the records: it honours what the move ends with."""
+        for calls in range(1, 9):
+            memory = memory_store()
+            memory.create_table(TABLE, TableMetadata())
+            catalog = ProtectionCatalog(memory)
+            catalog.protect(record())
+            mover = Process(memory, lambda store: ProtectionCatalog(store).move("a", 60))
+            for _ in range(calls):
+                mover.step()
+            Thresholds(memory).raise_strategy(CONSERVATIVE, 70)
+            seen = {protection.ts for protection in catalog.protections().covering(TABLE, b"r")}
+            mover.finish()
+            assert catalog.get("a").ts in seen, calls
+
+
+class TestAgainstSweeps:
+    def test_in_every_interleaving_whoever_comes_second_sees_the_other(self) -> None:
+        verdicts = set()
+        for calls in range(12):
+            memory = memory_store()
+            memory.create_table(TABLE, TableMetadata())
+            process = Process(memory, protector(record()))
+            for _ in range(calls):
+                process.step()
+            Thresholds(memory).raise_strategy(CONSERVATIVE, 70)
+            honoured = ProtectionCatalog(memory).protections().covering(TABLE, b"r")
+            verdict = process.finish()
+            assert verdict is not None
+            assert not verdict.accepted or honoured, "accepted, and a sweep does not know of it"
+            verdicts.add(verdict)
+        assert verdicts == {Verdict(True), Verdict(False, 70)}
+
+    def test_a_pending_record_holds_sweeps_and_helps_no_reader(self, memory: MemoryStore, clock: ManualClock) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        cell = Cell(b"r", b"c")
+        for start in (10, 20, 60):
+            memory.put(start, {TABLE: {cell: b"%d" % start}})
+            CommitTable(memory).decide(start, start + 1)
+        TimestampService(memory).move_past(100)
+        process = Process(memory, protector(record()))
+        process.step_to("compare_and_set")
+        process.step_to("compare_and_set")
+        assert ProtectionCatalog(memory).get("a").state is State.PENDING
+        assert ProtectionCatalog(memory).protections().covering(TABLE, b"r"), "a sweep heeds it"
+        process.finish()
+        Thresholds(memory).raise_strategy(CONSERVATIVE, 90)
+        snapshot = TransactionManager(memory, clock=clock, renew_leases=False).read_at(50)
+        assert snapshot.get(TABLE, b"r", b"c") == b"20", "accepted, it lets read below the threshold"
+
+    def test_a_reader_below_the_threshold_fails_while_the_record_is_pending(
+        self, memory: MemoryStore, clock: ManualClock
+    ) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        TimestampService(memory).move_past(100)
+        dying = FaultyStore(memory, before=on("compare_and_set", 2, crash))
+        with pytest.raises(ProcessCrashed):
+            ProtectionCatalog(dying).protect(record())
+        Thresholds(memory).raise_strategy(CONSERVATIVE, 90)
+        assert ProtectionCatalog(memory).get("a").state is State.PENDING
+        with pytest.raises(SnapshotSwept):
+            TransactionManager(memory, clock=clock, renew_leases=False).read_at(50).get(TABLE, b"r", b"c")
+
+
+def test_sixteen_processes_at_once_lose_no_record_and_no_count(sqlite: Store, sqlite_url: str) -> None:
+    sqlite.create_table(TABLE, TableMetadata())
+    in_processes(16, protect_and_release, sqlite_url)
+    kept = ProtectionCatalog(sqlite).records()
+    assert sorted(each.id for each in kept) == sorted(f"p{number}-{turn}" for number in range(16) for turn in (0, 2))
+    assert {each.state for each in kept} == {State.ACCEPTED}
+    spans = sum(len(each.targets) for each in kept)
+    assert spans == 16 * (1 + 3)
+    with pytest.raises(LimitExceeded, match=r"32\+1 > 32 records"):
+        ProtectionCatalog(sqlite, max_records=32).protect(record("more"))
+    with pytest.raises(LimitExceeded, match=rf"{spans}\+1 > {spans} spans"):
+        ProtectionCatalog(sqlite, max_spans=spans).protect(record("more"))

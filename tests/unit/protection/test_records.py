@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweep_tasks.model import EVERYTHING, Span, TableRef
+from sweep_tasks.protection.records import (
+    Mode,
+    Protection,
+    Protections,
+    Record,
+    State,
+    Target,
+    dump_record,
+    load_record,
+)
+
+AT, AFTER = Mode
+PENDING, ACCEPTED = State
+TABLE, OTHER = TableRef.parse("app.items"), TableRef.parse("app.other")
+B_TO_D = Target(TABLE, Span(b"b", b"d"))
+
+
+def record(*targets: Target, ts: int = 50, mode: Mode = AT, state: State = ACCEPTED, held: int | None = None) -> Record:
+    return Record("a", ts, mode, targets or (Target(TABLE),), state, held)
+
+
+spans = st.builds(Span, st.binary(max_size=5), st.binary(max_size=5))
+targets = st.builds(Target, st.sampled_from([TABLE, OTHER]), spans)
+records = st.builds(
+    Record,
+    st.text(min_size=1, max_size=9),
+    st.integers(0, 2**63 - 1),
+    st.sampled_from(Mode),
+    st.lists(targets, min_size=1, max_size=4).map(tuple),
+    st.sampled_from(State),
+    st.none() | st.integers(0, 2**63 - 1),
+)
+
+
+@given(records)
+def test_a_record_is_read_back_as_it_was_written(given: Record) -> None:
+    assert load_record(given.id, dump_record(given)) == given
+
+
+@given(records)
+def test_the_same_record_has_the_same_bytes(given: Record) -> None:
+    """They are what a compare-and-set compares."""
+    assert dump_record(load_record(given.id, dump_record(given))) == dump_record(given)
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "covered"),
+    [
+        (TABLE, b"a\xff", False),
+        (TABLE, b"b", True),
+        (TABLE, b"c\xff", True),
+        (TABLE, b"d", False),
+        (TABLE, b"y", False),
+        (TABLE, b"z", True),
+        (TABLE, b"\xff\xff", True),
+        (OTHER, b"b", False),
+    ],
+)
+def test_which_rows_are_covered(table: TableRef, row: bytes, covered: bool) -> None:
+    assert record(B_TO_D, Target(TABLE, Span(b"z"))).covers(table, row) is covered
+
+
+@pytest.mark.parametrize(
+    ("rows", "covered"),
+    [
+        (Span(b"b", b"d"), True),
+        (Span(b"b\0", b"c"), True),
+        (Span(b"a", b"c"), False),
+        (Span(b"c", b"e"), False),
+        (Span(b"c"), False),
+        (EVERYTHING, False),
+    ],
+)
+def test_a_range_is_covered_only_as_a_whole(rows: Span, covered: bool) -> None:
+    assert record(B_TO_D).covers_all(TABLE, rows) is covered
+    assert record().covers_all(TABLE, rows), "a whole table covers every range of it"
+    assert not record(Target(OTHER)).covers_all(TABLE, rows)
+
+
+class TestReaders:
+    def test_at_lets_read_its_timestamp_alone(self) -> None:
+        assert [record().lets_read(TABLE, EVERYTHING, at) for at in (49, 50, 51)] == [False, True, False]
+
+    def test_after_lets_read_everything_from_there_on(self) -> None:
+        found = [record(mode=AFTER).lets_read(TABLE, EVERYTHING, at) for at in (49, 50, 51, 900)]
+        assert found == [False, True, True, True]
+
+    def test_a_pending_record_is_nothing_to_rely_on(self) -> None:
+        assert not record(state=PENDING).lets_read(TABLE, EVERYTHING, 50)
+
+    def test_the_timestamp_it_moves_to_is_not_to_be_relied_on_yet(self) -> None:
+        moving = record(held=60)
+        assert moving.lets_read(TABLE, EVERYTHING, 50)
+        assert not moving.lets_read(TABLE, EVERYTHING, 60)
+
+    def test_rows_outside_its_ranges_are_not_let_read(self) -> None:
+        assert record(B_TO_D).lets_read(TABLE, Span(b"b", b"c"), 50)
+        assert not record(B_TO_D).lets_read(TABLE, Span(b"a", b"c"), 50)
+
+
+class TestSweeps:
+    def test_pending_and_accepted_hold_alike(self) -> None:
+        for state in State:
+            assert Protections([record(state=state)]).covering(TABLE, b"r") == [Protection(50, AT, "a")]
+
+    def test_a_record_that_moves_holds_both_timestamps(self) -> None:
+        found = Protections([record(held=60)])
+        assert [protection.ts for protection in found.covering(TABLE, b"r")] == [50, 60]
+        assert found.stands("a", 50)
+        assert found.stands("a", 60)
+
+    def test_a_row_is_held_by_those_that_cover_it(self) -> None:
+        found = Protections([record(B_TO_D), Record("b", 70, AFTER, (Target(TABLE), Target(OTHER)))])
+        assert found.covering(TABLE, b"c") == [Protection(50, AT, "a"), Protection(70, AFTER, "b")]
+        assert found.covering(TABLE, b"e") == [Protection(70, AFTER, "b")]
+        assert found.covering(TableRef.parse("app.third"), b"c") == []
+        assert found.protects(OTHER)
+        assert not found.protects(TableRef.parse("app.third"))
+
+    def test_a_record_stands_with_its_timestamp(self) -> None:
+        found = Protections([record()])
+        assert found.stands("a", 50)
+        assert not found.stands("a", 51)
+        assert not found.stands("b", 50)

@@ -1,0 +1,17 @@
+"""What each of many processes does at once; a module of its own, so that they start without the rest of the tests."""
+
+from __future__ import annotations
+
+from sweep_tasks.config import Settings
+from sweep_tasks.model import TableRef
+from sweep_tasks.queue.ids import TableIds
+from sweep_tasks.store import open_store
+
+
+def give_many(number: int, url: str) -> dict[str, int]:
+    """Each process begins with a name of its own and meets the others in names that all share."""
+    shared = [TableRef.parse(f"app.shared{n}") for n in range(6)]
+    tables = [TableRef.parse(f"app.own{number}"), *shared[number % 6 :], *shared[: number % 6]]
+    with open_store(url, Settings()) as store:
+        ids = TableIds(store)
+        return {str(table): ids.id_of(table) for table in tables}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweep_tasks.model import Cell, SweepStrategy
+from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.queue.quarantine import Quarantine, Quarantined
+from sweep_tasks.store import Store
+from sweep_tasks.timestamps.service import TimestampService
+from tests.conftest import memory_store
+
+CONSERVATIVE, THOROUGH, _ = SweepStrategy
+ENTRY = Quarantined(CONSERVATIVE, 3, 10, Cell(b"row", b"col"), b"\x02garbage", "bytes: no queued write starts with 02")
+
+quarantined = st.builds(
+    Quarantined,
+    st.sampled_from(QUEUES),
+    st.integers(0, 255),
+    st.none() | st.integers(0, 2**60),
+    st.builds(Cell, st.binary(min_size=1, max_size=20), st.binary(min_size=1, max_size=20)),
+    st.binary(max_size=30),
+    st.text(max_size=30),
+)
+
+
+def quarantine_of(store: Store) -> Quarantine:
+    return Quarantine(store, TimestampService(store))
+
+
+def test_what_is_set_aside_comes_back_with_its_place_its_bytes_and_the_reason(store: Store) -> None:
+    without_start = ENTRY._replace(start=None, place=Cell(b"row", b"\xff"), value=b"", reason="column: can't be read")
+    quarantine_of(store).add([ENTRY, without_start])
+    assert list(quarantine_of(store).all()) == [ENTRY, without_start]
+
+
+@given(st.lists(quarantined, max_size=10, unique_by=lambda entry: entry.cell))
+def test_anything_comes_back_as_it_was(entries: list[Quarantined]) -> None:
+    quarantine = quarantine_of(memory_store())
+    quarantine.add(entries)
+    assert set(quarantine.all()) == set(entries)
+    quarantine.remove(entries)
+    assert list(quarantine.all()) == []
+
+
+def test_setting_aside_twice_keeps_the_last_reason(store: Store) -> None:
+    quarantine = quarantine_of(store)
+    quarantine.add([ENTRY])
+    quarantine.add([ENTRY._replace(reason="table: no table has the id 7")])
+    assert [entry.reason for entry in quarantine.all()] == ["table: no table has the id 7"]
+
+
+def test_an_entry_that_was_removed_may_be_set_aside_again(store: Store) -> None:
+    quarantine = quarantine_of(store)
+    quarantine.add([ENTRY, ENTRY._replace(shard=4)])
+    quarantine.remove([ENTRY])
+    assert list(quarantine.all()) == [ENTRY._replace(shard=4)]
+    quarantine.add([ENTRY])
+    assert list(quarantine.all()) == [ENTRY, ENTRY._replace(shard=4)]
+
+
+def test_more_than_a_page_comes_back_whole(store: Store) -> None:
+    many = [ENTRY._replace(place=Cell(b"row", b"%05d" % number), start=number) for number in range(2_500)]
+    quarantine_of(store).add(many)
+    assert list(quarantine_of(store).all()) == many
+
+
+def test_setting_nothing_aside_takes_no_timestamp(store: Store) -> None:
+    quarantine_of(store).add([])
+    quarantine_of(store).remove([])
+    assert TimestampService(store).greatest() == 0
