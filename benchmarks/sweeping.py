@@ -47,7 +47,7 @@ def _queue_cost(folder: Path, writes: int = 10, rounds: int = 100) -> dict[str, 
         initialise_store(url, Settings())
         store = open_store(url, Settings())
         store.create_table(TABLE, TableMetadata())
-        manager = TransactionManager(store, queue=QueueWriter(store) if queued else None)
+        manager = TransactionManager(store, enqueue=queued)
         rows = count()
 
         def run() -> None:

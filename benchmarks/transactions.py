@@ -47,7 +47,7 @@ def _opened(folder: Path, name: str) -> tuple[str, Store]:
 
 def _commits(folder: Path, writes: int, rounds: int) -> dict[str, Any]:
     _, store = _opened(folder, f"ours-{writes}")
-    manager = TransactionManager(store)
+    manager = TransactionManager(store, enqueue=False)
     rows = count()
 
     def ours() -> None:
@@ -116,7 +116,7 @@ def _bare_commits(folder: Path, writes: int, rounds: int) -> Callable[[], None]:
 
 def _reads(folder: Path) -> dict[str, Any]:
     _, store = _opened(folder, "reads")
-    manager = TransactionManager(store)
+    manager = TransactionManager(store, enqueue=False)
     cells = [Cell(b"%06d" % n, b"c") for n in range(20_000)]
     for _ in range(3):
         with manager.transaction() as tx:
@@ -137,7 +137,7 @@ def _reads(folder: Path) -> dict[str, Any]:
 def _conflicts(folder: Path, writers: int = 8, increments: int = 50) -> dict[str, Any]:
     """Eight processes increment one cell, then eight different cells."""
     url, store = _opened(folder, "conflicts")
-    with TransactionManager(store).transaction() as tx:
+    with TransactionManager(store, enqueue=False).transaction() as tx:
         tx.put_many(TABLE, {Cell(b"%d" % n, b"c"): b"0" for n in range(writers)})
     found = {}
     with ProcessPoolExecutor(writers, mp_context=get_context("spawn")) as pool:
@@ -167,7 +167,7 @@ def _increment(job: tuple[str, bytes, int]) -> int:
         tries += 1
         tx.put(TABLE, row, b"c", b"%d" % (int(tx.get(TABLE, row, b"c") or b"0") + 1))
 
-    with open_store(url, Settings()) as store, TransactionManager(store) as manager:
+    with open_store(url, Settings()) as store, TransactionManager(store, enqueue=False) as manager:
         for _ in range(times):
             manager.run(once, attempts=100_000)
     return tries

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import structlog
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings, load_settings
@@ -127,4 +128,4 @@ def _tell(run: Command, code: str, message: str) -> None:
     if run.as_json:
         print(json.dumps({"error": code, "message": message}))
     else:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {message}", highlight=False)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False)

@@ -40,15 +40,17 @@ def show(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = Fa
 
 
 @app.command()
-def encode(file: FileArgument = _STDIN) -> None:
+def encode(ctx: typer.Context, file: FileArgument = _STDIN, as_json: JsonOption = False) -> None:
     """Turn objects into the queue's bytes, a JSON line each."""
-    _translate(file, encoded_line)
+    with command(ctx, None, as_json):
+        _translate(file, encoded_line)
 
 
 @app.command()
-def decode(file: FileArgument = _STDIN) -> None:
+def decode(ctx: typer.Context, file: FileArgument = _STDIN, as_json: JsonOption = False) -> None:
     """Turn the queue's bytes into objects, a JSON line each."""
-    _translate(file, decoded_line)
+    with command(ctx, None, as_json):
+        _translate(file, decoded_line)
 
 
 @quarantine.command("list")
@@ -81,7 +83,7 @@ def _translate(file: Path, translate: Callable[[dict[str, Any]], dict[str, Any]]
             if not isinstance(document, dict):
                 raise BadValue("line", "is not a JSON object")
             answer = translate(document)
-        except (ValueError, SweepflowError) as error:
+        except (ValueError, RecursionError, SweepflowError) as error:
             code = error.code if isinstance(error, SweepflowError) else "bad_json"
             answer, failed = {"error": code, "message": str(error), "line": number}, True
         print(json.dumps(answer), flush=True)

@@ -116,7 +116,7 @@ def _print_status(out: Console, document: dict[str, Any]) -> None:
     shown = Table("strategy", "shard", "progress", "swept up to", "lag")
     for each in document["shards"]:
         progress = "never" if each["progress"] == NEVER_SWEPT else str(each["progress"])
-        lag = "unknown" if each["lag_s"] is None else pendulum.duration(seconds=each["lag_s"]).in_words()
+        lag = "unknown" if each["lag_s"] is None else pendulum.duration(seconds=each["lag_s"]).in_words() or "none"
         shown.add_row(
             each["strategy"], str(each["shard"]), progress, str(document["thresholds"][each["strategy"]]), lag
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from sweep_tasks.errors import AlreadyExists, BadValue, LimitExceeded, NotFound, StoreBusy
+from sweep_tasks.errors import AlreadyExists, BadValue, LimitExceeded, NotFound, StoreBusy, UnknownTable
 from sweep_tasks.model import Cell, checked_timestamp
 from sweep_tasks.protection.records import Mode, Protections, Record, State, dump_record, load_record
 from sweep_tasks.store.contract import Change, Store
@@ -63,11 +63,15 @@ class ProtectionCatalog:
             raise BadValue("targets", "name at least one table or row range to protect")
         self._thresholds.of_tables(record.tables)
         self._change(record.id, lambda standing: self._added(standing, replace(record, state=State.PENDING)))
-        earliest = self._earliest(record)
+        try:
+            earliest = self._earliest(record)
+        except UnknownTable:
+            self._change(record.id, lambda standing: None)
+            raise
         if record.ts < earliest:
             self._change(record.id, lambda standing: None)
             return Verdict(False, earliest)
-        self._change(record.id, lambda standing: standing and replace(standing, state=State.ACCEPTED))
+        self._change(record.id, lambda standing: replace(_still(record.id, standing), state=State.ACCEPTED))
         return Verdict(True)
 
     def move(self, record_id: str, ts: int) -> Verdict:
@@ -82,10 +86,14 @@ class ProtectionCatalog:
         if ts == record.ts:
             return Verdict(True)
         self._change(record_id, lambda standing: self._moving(standing, ts))
-        earliest = self._earliest(record)
+        try:
+            earliest = self._earliest(record)
+        except UnknownTable:
+            self._change(record_id, lambda standing: standing and replace(standing, held_ts=None))
+            raise
         safe = ts >= earliest or record.mode is Mode.AFTER
         target = ts if safe else record.ts
-        self._change(record_id, lambda standing: standing and replace(standing, ts=target, held_ts=None))
+        self._change(record_id, lambda standing: replace(_still(record_id, standing), ts=target, held_ts=None))
         return Verdict(True) if safe else Verdict(False, earliest)
 
     def release(self, record_id: str) -> None:
@@ -146,6 +154,13 @@ class ProtectionCatalog:
                 f"protection: limit exceeded: {used}+{more} > {limit} {what}; release records that are no longer "
                 f"needed, or raise the setting max_protection_{what}"
             )
+
+
+def _still(record_id: str, standing: Record | None) -> Record:
+    """A record that was released while it was being verified must not be reported as holding."""
+    if standing is None:
+        raise NotFound(f"protection: record {record_id!r} was released meanwhile; protect again")
+    return standing
 
 
 def _meta(value: bytes | None) -> Meta:

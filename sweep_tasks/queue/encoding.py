@@ -94,6 +94,8 @@ def read_metadata(data: bytes) -> Metadata:
     if len(data) != 4:
         raise BadValue("bytes", f"metadata has {len(data)} bytes instead of 4")
     word = int.from_bytes(data, "big")
+    if word & 0xFFFF:
+        raise BadValue("bytes", "the last sixteen bits of the metadata are in use, and no version knows them")
     return Metadata(_BYTE_STRATEGY[word >> 31], bool(word >> 30 & 1), word >> 22 & 0xFF, word >> 16 & 0x3F)
 
 
@@ -191,7 +193,8 @@ def _read_json(value: bytes) -> Write:
         table, cell, delete = plain["t"], plain["c"], plain["d"]
         namespace, name = table["namespace"]["name"], table["tablename"]
         row, column = (base64.b64decode(cell[key], validate=True) for key in ("rowName", "columnName"))
-    except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        _text_bytes(namespace, name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, binascii.Error) as error:
         raise BadValue("bytes", f"a queued write in JSON lacks or garbles a field ({type(error).__name__})") from error
     if not isinstance(delete, bool):
         raise BadValue("bytes", "a queued write in JSON says neither true nor false for a delete")
@@ -208,6 +211,11 @@ def _read_strategy(row: bytes, at: int) -> SweepStrategy:
     if len(row) != at + 1 or row[at] not in _BYTE_STRATEGY:
         raise BadValue("bytes", "the row does not end in a strategy byte, 00 or 01")
     return _BYTE_STRATEGY[row[at]]
+
+
+def _text_bytes(*names: str) -> None:
+    for name in names:
+        name.encode()
 
 
 def _text(data: bytes) -> str:

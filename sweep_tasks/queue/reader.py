@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import structlog
+
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import EVERYTHING, MAX_TS, Cell, Span, SweepStrategy, Version
@@ -26,6 +28,8 @@ from sweep_tasks.queue.encoding import (
 )
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+
+log = structlog.get_logger(__name__)
 
 DEFAULT_BATCH = 100_000
 _PAGE = 10_000
@@ -51,6 +55,8 @@ class Batch:
     """Dedicated rows that are used up with this batch, each with its start timestamp."""
     partitions: list[int] = field(default_factory=list)
     """Fine partitions that are used up with this batch."""
+    uses_up_a_row: bool = False
+    """A dedicated row that had entries is among those used up: a run may end here and will not begin it again."""
 
 
 class _Group(NamedTuple):
@@ -60,6 +66,7 @@ class _Group(NamedTuple):
     entries: list[RawEntry]
     complete: bool
     dedicated: list[tuple[int, bytes]]
+    uses_up_a_row: bool = False
 
 
 class QueueReader:
@@ -74,16 +81,27 @@ class QueueReader:
         if before <= after + 1:
             return []
         marks = Span(var_long(first), var_long(last + 1))
-        found: list[int] = []
+        found: set[int | None] = set()
         for row in self._mark_rows(coarse(after + 1), coarse(before - 1)):
             resume: Cell | None = None
             while True:
                 page = self._store.scan(QUEUE_TIMESTAMPS, MAX_TS, Span.only(row), marks, _PAGE, resume)
-                found += [read_var_long(cell.column)[0] for cell, _ in page.items]
+                found.update(self._marked(cell.column) for cell, _ in page.items)
                 resume = page.resume
                 if resume is None:
                     break
-        return sorted(found)
+        return sorted(partition for partition in found if partition is not None)
+
+    def _marked(self, column: bytes) -> int | None:
+        """None for a mark that can't be read: it leads nowhere, and must not stop the shard."""
+        try:
+            partition, at = read_var_long(column)
+        except BadValue:
+            at = -1
+        if at != len(column):
+            log.warning("a mark of the queue can't be read", strategy=self._strategy.value, shard=self._shard)
+            return None
+        return partition
 
     def _mark_rows(self, first: int, last: int) -> list[bytes]:
         if last - first < _ROWS_WORTH_ASKING_FOR:
@@ -105,12 +123,13 @@ class QueueReader:
         """Everything with `after < start < before`, oldest first, about `size` entries at a time."""
         batch = Batch()
         for partition in self.partitions(after, before):
-            for start, entries, complete, dedicated in self._groups(partition, after, before, size):
+            for start, entries, complete, dedicated, uses_up_a_row in self._groups(partition, after, before, size):
                 if batch.entries and len(batch.entries) + len(entries) > size:
                     yield batch
                     batch = Batch()
                 batch.entries += entries
                 batch.dedicated += dedicated
+                batch.uses_up_a_row |= uses_up_a_row
                 if complete:
                     batch.through = start
             end = (partition + 1) * FINE
@@ -153,11 +172,13 @@ class QueueReader:
     def _dedicated(self, start: int, rows: list[bytes], size: int) -> Iterator[_Group]:
         for row in rows:
             after: Cell | None = None
+            found = False
             while True:
                 page = self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), limit=min(size, _PAGE), after=after)
                 entries = [RawEntry(start, cell, version.value) for cell, version in page.items]
                 after = page.resume
-                yield _Group(start, entries, False, [] if after else [(start, row)])
+                found = found or bool(entries)
+                yield _Group(start, entries, False, [] if after else [(start, row)], found and after is None)
                 if after is None:
                     break
 

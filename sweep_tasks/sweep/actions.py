@@ -6,13 +6,19 @@ and takes that for the truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+import structlog
+
+from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, TableRef, VersionRange
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.rules import Looked, Plan, after_looking
 from sweep_tasks.timestamps.thresholds import Thresholds
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -36,30 +42,42 @@ class Actions:
         done = Applied()
         for table, cells in plan.sentinels.items():
             done.sentinels[table] = set(cells)
-            if not self._dry_run:
-                self._store.add_sentinels(table, cells)
+            self._do(self._store.add_sentinels, table, cells)
         for table, ranges in plan.ranges.items():
             done.ranged[table] = {each.cell for each in ranges}
-            if not self._dry_run:
-                self._store.delete_ranges(table, ranges)
+            self._do(self._store.delete_ranges, table, ranges)
         for table, versions in plan.exact.items():
             done.aborted += len(versions)
-            if not self._dry_run:
-                self._store.delete_versions(table, versions)
+            self._do(self._store.delete_versions, table, versions)
         if not self._dry_run:
             self._take_back_sentinels(plan, marks)
         return done
 
+    def _do(self, action: Callable[[TableRef, Any], None], table: TableRef, what: Any) -> None:
+        """A table dropped since the plan was made has nothing left to do anything to."""
+        if self._dry_run:
+            return
+        try:
+            action(table, what)
+        except UnknownTable:
+            log.info("a table was dropped while it was swept", table=str(table))
+
     def _look(self, plan: Plan) -> None:
         """Turn ranges to look into first into ranges to delete, one read of versions for each table."""
         for table, looked in plan.looked.items():
-            versions = self._store.timestamps(table, {look.range.cell for look in looked})
+            versions = self._versions(table, {look.range.cell for look in looked})
             for look in looked:
                 ranges, sentinel = after_looking(look, versions.get(look.range.cell, []))
                 if sentinel:
                     plan.sentinels.setdefault(table, []).append(look.range.cell)
                 if ranges:
                     plan.ranges.setdefault(table, []).extend(ranges)
+
+    def _versions(self, table: TableRef, cells: set[Cell]) -> dict[Cell, list[int]]:
+        try:
+            return self._store.timestamps(table, cells)
+        except UnknownTable:
+            return {}
 
     def _take_back_sentinels(self, plan: Plan, marks: dict[TableRef, int]) -> None:
         """A table truncated since the plan was made must not keep sentinels that were written after it was emptied.
@@ -68,12 +86,12 @@ class Actions:
         """
         now = self._thresholds.marks(list(plan.sentinels))
         for table, cells in plan.sentinels.items():
-            if now[table] > marks[table] and table in self._store.tables([table]):
+            if now[table] > marks[table]:
                 self._delete_lone_sentinels(table, cells)
 
     def _delete_lone_sentinels(self, table: TableRef, cells: Iterable[Cell]) -> None:
         nothing = [Looked(VersionRange(cell, 0, 0), False, True) for cell in cells]
-        versions = self._store.timestamps(table, {look.range.cell for look in nothing})
+        versions = self._versions(table, {look.range.cell for look in nothing})
         ranges = [each for look in nothing for each in after_looking(look, versions.get(look.range.cell, []))[0]]
         if ranges:
-            self._store.delete_ranges(table, ranges)
+            self._do(self._store.delete_ranges, table, ranges)

@@ -30,6 +30,7 @@ class Spending:
         self._began_ms = clock.now_ms()
         self._entries = 0
         self._rows: Counter[tuple[TableRef, bytes]] = Counter()
+        self._first: int | None = None
 
     def batch_size(self, wanted: int) -> int:
         return min(wanted, self._budget.entries) if self._budget.entries else wanted
@@ -49,11 +50,10 @@ class Spending:
         cap = self._budget.tombstones_per_partition
         if not cap:
             return None
-        first: int | None = None
         for entry in entries:
-            first = entry.start if first is None and not self._rows else first
+            self._first = entry.start if self._first is None else self._first
             row = (entry.table, entry.cell.row)
             self._rows[row] += 1
-            if self._rows[row] > cap and entry.start != first:
+            if self._rows[row] > cap and entry.start != self._first:
                 return entry.start
         return None

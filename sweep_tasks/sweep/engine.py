@@ -130,7 +130,7 @@ class ShardSweep:
         self._summary.entries += len(entries)
         self._spending.spend(len(entries))
         # A run that ends inside a dedicated row would begin that row again: it may end only where something lasts.
-        lasting = batch.through is not None or bool(batch.dedicated)
+        lasting = batch.through is not None or batch.uses_up_a_row
         return why or (self._spending.exhausted() if lasting else None)
 
     def _sweep_late(self, progress: int, protections: Protections) -> None:

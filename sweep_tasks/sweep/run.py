@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
-from sweep_tasks.model import SweepStrategy
+from sweep_tasks.model import SweepStrategy, checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.progress import QUEUES, Progress
@@ -44,8 +44,10 @@ class Sweeper:
         options: SweepOptions | None = None,
     ) -> Iterator[Summary]:
         """One summary for each shard, as it ends. What was asked for is checked before anything is done."""
+        if stop_at is not None:
+            checked_timestamp(stop_at, "stop_at")
         number = self._progress.shards()
-        wanted = range(number) if shards is None else sorted(shards)
+        wanted = range(number) if shards is None else sorted(set(shards))
         for shard in wanted:
             if not 0 <= shard < number:
                 raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0")

@@ -16,11 +16,15 @@ from sweep_tasks.sweep.rules import Entry, TableView
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.thresholds import Thresholds
 
+_NO_ID = 0
+"""Ids are only needed to park; a dry run parks nothing, and gives out none."""
+
 
 class SweepView:
     """Read once for each sweep, after the threshold is published and before protections are read."""
 
     def __init__(self, store: Store, horizon: Horizon, dry_run: bool) -> None:
+        self._dry_run = dry_run
         self._thresholds = Thresholds(store)
         self._ids = TableIds(store)
         metadata = store.tables()
@@ -68,4 +72,6 @@ class SweepView:
             raise BadValue("table", f"no table has the id {given}")
         if named not in self.tables and not self._thresholds.marks([named])[named]:
             raise BadValue("table", f"{named} does not exist and was never dropped")
-        return named, self._ids.id_of(named) if isinstance(given, str) else given
+        if isinstance(given, int):
+            return named, given
+        return named, _NO_ID if self._dry_run else self._ids.id_of(named)

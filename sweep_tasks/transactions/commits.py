@@ -25,30 +25,30 @@ class CommitTable:
 
     def outcomes(self, starts: Collection[int]) -> dict[int, int]:
         """Those that are decided."""
-        known = self._known
-        unknown = [start for start in starts if start not in known]
+        decided = {start: self._known[start] for start in starts if start in self._known}
+        unknown = [start for start in starts if start not in decided]
         if unknown:
-            self._remember(self._store.read(TRANSACTIONS, [_cell(start) for start in unknown]))
-        return {start: known[start] for start in starts if start in known}
+            decided |= self._remember(self._store.read(TRANSACTIONS, [_cell(start) for start in unknown]))
+        return decided
 
     def decide(self, start: int, commit: int) -> int:
         """Try to commit; what stands afterwards is the outcome, whoever put it there."""
         standing = self._store.put_if_absent(TRANSACTIONS, {_cell(start): var_signed_long(commit)})
-        self._remember(standing)
-        return self._known[start]
+        return self._remember(standing)[start]
 
     def abort(self, starts: Collection[int]) -> dict[int, int]:
         """Put -1 where nothing stands yet; the outcome of each, which may turn out to be a commit."""
-        if starts:
-            aborted = var_signed_long(ABORTED)
-            self._remember(self._store.put_if_absent(TRANSACTIONS, {_cell(start): aborted for start in starts}))
-        return {start: self._known[start] for start in starts}
+        if not starts:
+            return {}
+        aborted = var_signed_long(ABORTED)
+        return self._remember(self._store.put_if_absent(TRANSACTIONS, {_cell(start): aborted for start in starts}))
 
-    def _remember(self, standing: dict[Cell, bytes]) -> None:
+    def _remember(self, standing: dict[Cell, bytes]) -> dict[int, int]:
+        outcomes = {read_var_long(cell.row)[0]: read_var_signed_long(value)[0] for cell, value in standing.items()}
         if len(self._known) > _REMEMBERED:
             self._known.clear()
-        for cell, value in standing.items():
-            self._known[read_var_long(cell.row)[0]] = read_var_signed_long(value)[0]
+        self._known |= outcomes
+        return outcomes
 
 
 def _cell(start: int) -> Cell:

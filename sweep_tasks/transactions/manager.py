@@ -12,6 +12,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.leases import Leases
 from sweep_tasks.timestamps.puncher import Puncher
@@ -35,11 +36,16 @@ class TransactionManager:
         store: Store,
         settings: Settings | None = None,
         *,
+        enqueue: bool = True,
         queue: WriteQueue | None = None,
         clock: Clock | None = None,
         renew_leases: bool = True,
     ) -> None:
+        """Writes are announced in the sweep queue of the store, or in `queue` if one is given. Without `enqueue`
+        nothing will ever sweep what they replace but a scan of the whole table."""
         self.settings = settings or Settings()
+        if queue is None and enqueue:
+            queue = QueueWriter(store)
         self.store = store
         self._clock = clock or SystemClock()
         self.timestamps = TimestampService(store)

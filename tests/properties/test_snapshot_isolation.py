@@ -136,7 +136,7 @@ class Bank(RuleBasedStateMachine):
     # --- what a transaction does ----------------------------------------------------------------------------------
 
     def _transact(self, store: Store, attempt: Attempt, program: list[tuple[str, Place]]) -> None:
-        tx = TransactionManager(store, clock=self.clock, renew_leases=False).transaction()
+        tx = TransactionManager(store, enqueue=False, clock=self.clock, renew_leases=False).transaction()
         attempt.start = tx.start
         for number, (operation, (table, cell)) in enumerate(program):
             own = dict(attempt.writes)

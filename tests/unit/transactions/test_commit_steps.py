@@ -37,7 +37,7 @@ def shared(memory: MemoryStore) -> MemoryStore:
 
 
 def manager_of(store: Store, clock: ManualClock) -> TransactionManager:
-    return TransactionManager(store, clock=clock, renew_leases=False)
+    return TransactionManager(store, enqueue=False, clock=clock, renew_leases=False)
 
 
 def writer(clock: ManualClock, value: bytes = b"v") -> Callable[[Store], int]:
