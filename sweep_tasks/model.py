@@ -109,8 +109,7 @@ _LONGEST_TABLE_NAME = 128
 RESERVED_NAMESPACE = "sweep"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TableRef:
+class TableRef(NamedTuple):
     """A table by its qualified name. Tables of the system itself have no namespace, or the reserved one."""
 
     namespace: str

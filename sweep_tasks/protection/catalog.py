@@ -81,19 +81,16 @@ class ProtectionCatalog:
         """
         checked_timestamp(ts, "ts")
         record = self.get(record_id)
-        if ts < record.ts:
-            raise BadValue("ts", f"{ts} lies before {record.ts}; a record moves forward only")
         if ts == record.ts:
             return Verdict(True)
-        self._change(record_id, lambda standing: self._moving(standing, ts))
+        self._change(record_id, lambda standing: _moving(record_id, standing, ts))
         try:
             earliest = self._earliest(record)
         except UnknownTable:
-            self._change(record_id, lambda standing: standing and replace(standing, held_ts=None))
+            self._change(record_id, lambda standing: _arrived(record_id, standing, ts, stays=True))
             raise
         safe = ts >= earliest or record.mode is Mode.AFTER
-        target = ts if safe else record.ts
-        self._change(record_id, lambda standing: replace(_still(record_id, standing), ts=target, held_ts=None))
+        self._change(record_id, lambda standing: _arrived(record_id, standing, ts, stays=not safe))
         return Verdict(True) if safe else Verdict(False, earliest)
 
     def release(self, record_id: str) -> None:
@@ -108,10 +105,6 @@ class ProtectionCatalog:
         if standing is not None:
             raise AlreadyExists(f"protection: a record {record.id!r} exists already; release it, or choose another id")
         return record
-
-    @staticmethod
-    def _moving(standing: Record | None, ts: int) -> Record | None:
-        return standing and replace(standing, held_ts=ts)
 
     def _read(self) -> tuple[bytes | None, dict[str, Record]]:
         found = self._store.read_rows(PROTECTIONS, [_ROW])
@@ -161,6 +154,23 @@ def _still(record_id: str, standing: Record | None) -> Record:
     if standing is None:
         raise NotFound(f"protection: record {record_id!r} was released meanwhile; protect again")
     return standing
+
+
+def _moving(record_id: str, standing: Record | None, ts: int) -> Record:
+    """Holding both timestamps. A move that somebody else left unfinished is taken over, and will notice."""
+    record = _still(record_id, standing)
+    if ts < record.ts:
+        raise BadValue("ts", f"{ts} lies before {record.ts}; a record moves forward only")
+    return replace(record, held_ts=ts)
+
+
+def _arrived(record_id: str, standing: Record | None, ts: int, stays: bool) -> Record:
+    """At the new timestamp, or back to the old one alone; but only if ours is still the move under way: what another
+    one put in its place may have let go of the timestamp that we verified."""
+    record = _still(record_id, standing)
+    if record.held_ts != ts or ts < record.ts:
+        raise StoreBusy(f"protection: record {record_id!r} was moved by somebody else meanwhile; look and try again")
+    return replace(record, ts=record.ts if stays else ts, held_ts=None)
 
 
 def _meta(value: bytes | None) -> Meta:

@@ -126,6 +126,15 @@ def cells_column(modulus: int, write_index: int) -> bytes:
 
 
 def read_cells_column(column: bytes) -> tuple[int, int]:
+    """Timestamp modulus and write index. Every entry of the queue comes by here: the usual lengths are read without
+    a call."""
+    size = len(column)
+    if size == 2 and column[0] < 0x80 and 0x80 <= column[1] < 0xC0:
+        return column[0], column[1] - 0x80
+    if size == 3 and 0x80 <= column[0] < 0xC0 and 0x80 <= column[2] < 0xC0:
+        return (column[0] - 0x80) << 8 | column[1], column[2] - 0x80
+    if size == 4 and 0xC0 <= column[0] < 0xE0 and 0x80 <= column[3] < 0xC0:
+        return (column[0] - 0xC0) << 16 | column[1] << 8 | column[2], column[3] - 0x80
     modulus, at = read_var_long(column)
     index, at = read_var_signed_long(column, at)
     _check_end(column, at)
@@ -164,9 +173,16 @@ def write_bytes(table_id: int, cell: Cell, delete: bool) -> bytes:
 
 
 def read_write(value: bytes) -> Write:
-    """A queued write in any of the three forms there have been."""
+    """A queued write in any of the three forms there have been. Small ids and short names are read without a call."""
     form = value[:1]
     if form == b"\x01":
+        size = len(value)
+        if size > 4 and value[1] < 0x80 and value[2] < 0x80:
+            row_end = 3 + value[2]
+            if row_end < size and value[row_end] < 0x80:
+                end = row_end + 1 + value[row_end]
+                if end == size - 1 and value[end] < 2:
+                    return Write(value[1], Cell(value[3:row_end], value[row_end + 1 : end]), value[end] == 1)
         table, at = read_var_long(value, 1)
         return _read_rest(value, at, table)
     if form == b"\x00":

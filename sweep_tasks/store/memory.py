@@ -288,7 +288,7 @@ class MemoryStore(Store):
 def _newest(versions: Versions, before: int) -> Version | None:
     if not versions:
         return None
-    ts = max(versions)
+    ts = max(versions) if len(versions) > 1 else next(iter(versions))
     if ts >= before:
         below = [ts for ts in versions if ts < before]
         if not below:

@@ -68,7 +68,7 @@ def plan(
 ) -> Plan:
     """Per cell and segment between protections only the greatest start acts: it covers all below it."""
     result = Plan()
-    acting: dict[tuple[TableRef, Cell, Protection | None], Entry] = {}
+    acting: dict[tuple[int, Cell, Protection | None], Entry] = {}
     for entry in entries:
         view = tables.get(entry.table)
         if view is None or view.strategy is SweepStrategy.NOTHING:
@@ -82,12 +82,12 @@ def plan(
             held_by = None
             if protections.protects(entry.table):
                 held_by = holding(protections.covering(entry.table, entry.cell.row), entry.commit)
-            key = (entry.table, entry.cell, held_by)
+            key = (entry.table_id, entry.cell, held_by)
             standing = acting.get(key)
             if standing is None or entry.start > standing.start:
                 acting[key] = entry
-    for (table, _, held_by), entry in acting.items():
-        _act(result, entry, held_by, strategy, tables[table])
+    for (_, _, held_by), entry in acting.items():
+        _act(result, entry, held_by, strategy, tables[entry.table])
     return result
 
 

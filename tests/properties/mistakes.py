@@ -306,9 +306,10 @@ def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
 
 @mistake(Protecting)
 def a_moving_record_lets_go_of_the_old_timestamp(patch: Patch) -> None:
-    patch.setattr(
-        ProtectionCatalog, "_moving", staticmethod(lambda standing, ts: standing and replace(standing, ts=ts))
-    )
+    def hasty(record_id: str, standing: Record, ts: int) -> Record:
+        return replace(standing, ts=ts, held_ts=ts)
+
+    patch.setattr("sweep_tasks.protection.catalog._moving", hasty)
 
 
 # --- readers and writers ---------------------------------------------------------------------------------------------
@@ -405,4 +406,4 @@ def a_new_strategy_hides_the_old_threshold(patch: Patch) -> None:
 @mistake(Administering)
 def new_shards_are_never_swept(patch: Patch) -> None:
     sweep = run.Sweeper.sweep
-    patch.setattr(run.Sweeper, "sweep", lambda self, strategies, options: sweep(self, strategies, [0], options=options))
+    patch.setattr(run.Sweeper, "sweep", lambda self, strategies, **given: sweep(self, strategies, [0], **given))

@@ -60,10 +60,10 @@ def up_to(*calls: str) -> st.SearchStrategy[str | None]:
 
 writing = up_to("tables", "put", "put#2", "put#3", "update#3", "put_if_absent#2", "remove")
 reading = up_to("get", "tables", "read_rows")
-sweeping = up_to("update", "update#3", "read_rows#3", "scan", "add_sentinels", "delete_ranges", "delete_rows", "put")
+sweeping = up_to("update", "read_rows#3", "add_sentinels", "delete_ranges", "delete_rows")
 protecting = up_to("tables", "read", "compare_and_set")
 administrating = up_to("update", "compare_and_set", "delete_versions", "read_rows")
-anything = up_to("update", "put", "read_rows", "delete_ranges", "delete_rows", "tables", "put_if_absent")
+anything = st.none() | up_to("update", "put", "read_rows", "delete_ranges", "delete_rows", "tables", "put_if_absent")
 
 
 class SweptStore(RuleBasedStateMachine):
@@ -107,6 +107,16 @@ class SweptStore(RuleBasedStateMachine):
     @rule(what=writes, reads=st.booleans(), brink=writing)
     def write(self, what: list[tuple[TableRef, Cell, bool]], reads: bool, brink: str | None) -> None:
         self._start(lambda store: self._transact(store, what, reads), brink)
+
+    protects = True
+
+    @rule(table=tables, cell=cells, mode=st.sampled_from([None, *Mode]), delete=st.booleans())
+    def history(self, table: TableRef, cell: Cell, mode: Mode | None, delete: bool) -> None:
+        """A version, perhaps protected, and another on top of it: what most of the rules are about."""
+        self.write([(table, cell, False)], False, None)
+        if mode and self.protects:
+            self.protect(0, mode, table, Span(), None)
+        self.write([(table, cell, delete)], False, None)
 
     # --- readers ------------------------------------------------------------------------------------------------
 
@@ -419,10 +429,12 @@ class Protecting(SweptStore):
 class Crashing(SweptStore):
     """Writers and sweepers, and all that can befall them."""
 
+    protects = False
     administrate = protect = release_or_move = step = None  # type: ignore[assignment]
 
 
 class Administering(SweptStore):
     """Tables that change while they are swept."""
 
+    protects = False
     protect = release_or_move = misfortune = step = None  # type: ignore[assignment]
