@@ -32,7 +32,7 @@ from sweep_tasks.transactions.commit import Committer
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from sweep_tasks.transactions.snapshot import Snapshot
 from sweep_tasks.transactions.writers import Writers
-from tests.properties.sweep_machine import Administering, Crashing, Protecting, SweptStore
+from tests.properties.sweep_machine import Administering, Crashing, Dying, Protecting, Racing, SweptStore
 
 Patch = pytest.MonkeyPatch
 Make = Callable[[Patch], None]
@@ -52,7 +52,7 @@ def mistake(machine: type[SweptStore]) -> Callable[[Make], Make]:
 # --- the order of a sweep -------------------------------------------------------------------------------------------
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def progress_before_clean(patch: Patch) -> None:
     clean = ShardSweep._clean
 
@@ -64,7 +64,7 @@ def progress_before_clean(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_clean", swapped)
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def clean_before_tombstones(patch: Patch) -> None:
     sweep_batch = ShardSweep._sweep_batch
 
@@ -75,7 +75,7 @@ def clean_before_tombstones(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_sweep_batch", early)
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def protections_before_publish(patch: Patch) -> None:
     sweep = run.Sweeper.sweep
     read = ProtectionCatalog.protections
@@ -122,12 +122,12 @@ def commit_at_the_sweep_timestamp_is_not_blocked(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_stop", lenient)
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def nothing_is_ever_blocked(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_stop", lambda self, entries, outcomes: (None, None))
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def progress_passes_the_blocked_entry(patch: Patch) -> None:
     stop = ShardSweep._stop
 
@@ -164,7 +164,7 @@ def a_delete_marker_goes_under_a_protection(patch: Patch) -> None:
     patch.setattr(rules, "doomed", tidy)
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def a_protection_at_the_commit_does_not_count(patch: Patch) -> None:
     holding = rules.holding
     patch.setattr(
@@ -172,7 +172,7 @@ def a_protection_at_the_commit_does_not_count(patch: Patch) -> None:
     )
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
     plan = rules.plan
 
@@ -212,7 +212,7 @@ def row_ranges_are_ignored(patch: Patch) -> None:
     patch.setattr(Protections, "covering", lambda self, table, row: covering(self, table, b"b"))
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def unfinished_is_taken_for_aborted_without_saying_so(patch: Patch) -> None:
     def quiet(self: ShardSweep, starts: Collection[int]) -> dict[int, int]:
         return dict.fromkeys(starts, ABORTED) | self._commits.outcomes(starts)
@@ -220,13 +220,13 @@ def unfinished_is_taken_for_aborted_without_saying_so(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_outcomes", quiet)
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def aborted_writes_are_not_deleted(patch: Patch) -> None:
     plan = rules.plan
     patch.setattr(judging, "plan", lambda entries, *rest: plan([e for e in entries if e.commit != ABORTED], *rest))
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def no_grace_for_slow_writers(patch: Patch) -> None:
     park = Judge._park
     patch.setattr(Judge, "_park", lambda self, entries: park(self, [e for e in entries if e.hold.why is not Why.GRACE]))
@@ -245,7 +245,7 @@ def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
     patch.setattr(Judge, "_is_due", forgetful)
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def records_older_than_the_parked_page(patch: Patch) -> None:
     rejudge = Judge.rejudge_parked
     read = ProtectionCatalog.protections
@@ -258,7 +258,7 @@ def records_older_than_the_parked_page(patch: Patch) -> None:
     patch.setattr(Judge, "rejudge_parked", with_an_old_list)
 
 
-@mistake(SweptStore)
+@mistake(Racing)
 def the_old_parking_goes_first(patch: Patch) -> None:
     rejudge = Judge._rejudge
 
@@ -277,12 +277,12 @@ def nothing_is_parked(patch: Patch) -> None:
 # --- protections ------------------------------------------------------------------------------------------------------
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def a_protection_is_accepted_without_looking(patch: Patch) -> None:
     patch.setattr(ProtectionCatalog, "_earliest", lambda self, record: 0)
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def a_protection_looks_before_it_is_on_record(patch: Patch) -> None:
     def hasty(self: ProtectionCatalog, record: Record) -> Verdict:
         earliest = self._earliest(record)
@@ -294,7 +294,7 @@ def a_protection_looks_before_it_is_on_record(patch: Patch) -> None:
     patch.setattr(ProtectionCatalog, "protect", hasty)
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
     lets_read = Record.lets_read
 
@@ -304,7 +304,7 @@ def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
     patch.setattr(protection_records.Record, "lets_read", trusting)
 
 
-@mistake(Protecting)
+@mistake(Racing)
 def a_moving_record_lets_go_of_the_old_timestamp(patch: Patch) -> None:
     def hasty(record_id: str, standing: Record, ts: int) -> Record:
         return replace(standing, ts=ts, held_ts=ts)
@@ -327,12 +327,12 @@ def readers_look_at_the_threshold_before_the_data(patch: Patch) -> None:
     patch.setattr(Snapshot, "_check_not_swept", lambda *_: None)
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def writers_never_look(patch: Patch) -> None:
     patch.setattr(Committer, "_look", lambda self, start, tables: None)
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def values_before_queue_entries(patch: Patch) -> None:
     commit = Committer.commit
 
@@ -344,7 +344,7 @@ def values_before_queue_entries(patch: Patch) -> None:
     patch.setattr(Committer, "commit", hasty)
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def an_aborting_writer_withdraws_its_entries_first(patch: Patch) -> None:
     undo = Committer._undo
 
@@ -364,7 +364,7 @@ def readers_pass_over_unfinished_writers(patch: Patch) -> None:
     patch.setattr(Writers, "settled", hasty)
 
 
-@mistake(Crashing)
+@mistake(Dying)
 def an_unknown_commit_is_taken_for_an_abort(patch: Patch) -> None:
     def careless(self: CommitTable, starts: Collection[int]) -> dict[int, int]:
         standing = original(self, starts)

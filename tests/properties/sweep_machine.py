@@ -113,10 +113,10 @@ class SweptStore(RuleBasedStateMachine):
     @rule(table=tables, cell=cells, mode=st.sampled_from([None, *Mode]), delete=st.booleans())
     def history(self, table: TableRef, cell: Cell, mode: Mode | None, delete: bool) -> None:
         """A version, perhaps protected, and another on top of it: what most of the rules are about."""
-        self.write([(table, cell, False)], False, None)
+        self._start(lambda store: self._transact(store, [(table, cell, False)]), None)
         if mode and self.protects:
-            self.protect(0, mode, table, Span(), None)
-        self.write([(table, cell, delete)], False, None)
+            self._start(lambda store: self._protect(store, 0, mode, table, Span()), None)
+        self._start(lambda store: self._transact(store, [(table, cell, delete)]), None)
 
     # --- readers ------------------------------------------------------------------------------------------------
 
@@ -424,6 +424,20 @@ class Protecting(SweptStore):
     """Only what matters around protections, so that a search of the same length goes deeper."""
 
     administrate = misfortune = step = None  # type: ignore[assignment]
+
+
+class Racing(SweptStore):
+    """Protections against sweeps, call by call."""
+
+    write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+
+
+class Dying(SweptStore):
+    """Writers and sweepers that do not live to see the end of what they began."""
+
+    protects = False
+    administrate = protect = release_or_move = step = None  # type: ignore[assignment]
+    read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
 
 
 class Crashing(SweptStore):

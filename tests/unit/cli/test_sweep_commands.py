@@ -301,3 +301,21 @@ def test_help_names_the_new_commands() -> None:
     answer = sweepflow("--help")
     for name in ("sweep", "status", "queue", "scenario"):
         assert name in answer.out
+
+
+def test_a_file_that_is_not_there_is_a_sentence() -> None:
+    for translate in ("encode", "decode"):
+        answer = sweepflow("queue", translate, "/nowhere/lines.jsonl")
+        assert answer.code == 2
+        assert "/nowhere/lines.jsonl can't be read" in answer.err
+
+
+def test_brackets_in_a_message_are_shown_as_they_are(tmp_path: Path) -> None:
+    assert "'[/]' is not a table name" in sweepflow("tables", "create", "[/]", "--store", "memory:").err
+    assert f"{tmp_path}/[red]x" in sweepflow("tables", "list", "--store", f"sqlite:///{tmp_path}/[red]x").err
+
+
+def test_a_negative_stop_is_refused_in_a_dry_run_as_well() -> None:
+    answer = sweepflow("sweep", "--stop-at", "-5", "--dry-run", "--store", "memory:")
+    assert answer.code == 2
+    assert "stop_at" in answer.err

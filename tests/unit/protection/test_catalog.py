@@ -269,3 +269,50 @@ def test_sixteen_processes_at_once_lose_no_record_and_no_count(sqlite: Store, sq
         ProtectionCatalog(sqlite, max_records=32).protect(record("more"))
     with pytest.raises(LimitExceeded, match=rf"{spans}\+1 > {spans} spans"):
         ProtectionCatalog(sqlite, max_spans=spans).protect(record("more"))
+
+
+class TestAtOnce:
+    def test_one_released_while_it_is_verified_is_not_reported_as_holding(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        process = Process(memory, protector(record()))
+        process.step_to("compare_and_set")
+        process.step()
+        ProtectionCatalog(memory).release("a")
+        with pytest.raises(NotFound, match="released meanwhile"):
+            process.finish()
+
+    def test_a_table_dropped_while_it_is_verified_leaves_no_record(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        process = Process(memory, protector(record()))
+        process.step_to("compare_and_set")
+        process.step()
+        memory.drop_table(TABLE)
+        with pytest.raises(UnknownTable):
+            process.finish()
+        assert ProtectionCatalog(memory).records() == []
+
+    def test_a_move_of_a_record_whose_table_is_gone_changes_nothing(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        catalog = ProtectionCatalog(memory)
+        catalog.protect(record())
+        memory.drop_table(TABLE)
+        with pytest.raises(UnknownTable):
+            catalog.move("a", 60)
+        assert catalog.get("a").timestamps == (50,)
+
+    @pytest.mark.parametrize("mode", Mode)
+    def test_the_slower_of_two_movers_does_not_bring_back_what_the_other_let_go(self, mode: Mode) -> None:
+        for calls in range(1, 8):
+            memory = memory_store()
+            memory.create_table(TABLE, TableMetadata())
+            catalog = ProtectionCatalog(memory)
+            catalog.protect(record(mode=mode))
+            slow = Process(memory, lambda store: ProtectionCatalog(store).move("a", 60))
+            for _ in range(calls):
+                slow.step()
+            if slow.ended:
+                break
+            catalog.move("a", 70)
+            slow.run_to_end()
+            assert catalog.get("a").timestamps == (70,), f"after {calls} calls"
+            assert slow.error, "it was overtaken, and says so"
