@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sweep_tasks.errors import AlreadyExists, BadValue, UnknownTable
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.store.contract import Store
+from sweep_tasks.store.contract import Store, every
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import TableThreshold, Thresholds
 
@@ -78,16 +78,12 @@ class Catalog:
     def count(self, table: TableRef) -> Count:
         """How many cells and versions a table holds, by reading all of it."""
         cells = versions = 0
-        last = after = None
-        while True:
-            page = self._store.scan_versions(table, limit=_COUNT_PAGE, after=after)
-            for cell, _, _ in page.items:
-                cells += cell != last
-                last = cell
-            versions += len(page.items)
-            after = page.resume
-            if after is None:
-                return Count(cells, versions)
+        last = None
+        for cell, _, _ in every(lambda after: self._store.scan_versions(table, limit=_COUNT_PAGE, after=after)):
+            cells += cell != last
+            versions += 1
+            last = cell
+        return Count(cells, versions)
 
     def truncate(self, table: TableRef, force: bool = False) -> None:
         """Remove everything that started before now; what is written meanwhile stays."""

@@ -15,10 +15,11 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command, lines_of
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import EXIT_FAILED, BadValue, SweepflowError
-from sweep_tasks.model import MAX_TS, Cell
+from sweep_tasks.model import MAX_TS, Cell, TableRef
 from sweep_tasks.queue.encoding import read_cells_row, read_timestamps_row
 from sweep_tasks.queue.jsonlines import decoded_line, encoded_line
 from sweep_tasks.queue.quarantine import Quarantine
+from sweep_tasks.store import every
 from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
 from sweep_tasks.sweep.run import retry_quarantined
 from sweep_tasks.timestamps.service import TimestampService
@@ -110,14 +111,8 @@ def _counts(run: Command) -> list[dict[str, Any]]:
     ]
 
 
-def _cells(run: Command, table: Any) -> Iterator[Cell]:
-    after: Cell | None = None
-    while True:
-        page = run.store.scan(table, MAX_TS, limit=10_000, after=after)
-        yield from (cell for cell, _ in page.items)
-        after = page.resume
-        if after is None:
-            return
+def _cells(run: Command, table: TableRef) -> Iterator[Cell]:
+    return (cell for cell, _ in every(lambda after: run.store.scan(table, MAX_TS, limit=10_000, after=after)))
 
 
 def _print_counts(out: Console, documents: list[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sweep_tasks.encoding import read_sized, read_var_long, read_var_signed_long, sized, var_long, var_signed_long
 from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, VersionRange
 from sweep_tasks.queue.progress import QUEUES
-from sweep_tasks.store.contract import Store
+from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.system import QUARANTINE
 from sweep_tasks.timestamps.service import TimestampService
 
@@ -49,13 +49,8 @@ class Quarantine:
             self._store.delete_ranges(QUARANTINE, [VersionRange(entry.cell, 0, MAX_TS) for entry in entries])
 
     def all(self) -> Iterator[Quarantined]:
-        after: Cell | None = None
-        while True:
-            page = self._store.scan(QUARANTINE, MAX_TS, limit=_PAGE, after=after)
-            yield from (_decoded(cell, version.value) for cell, version in page.items)
-            after = page.resume
-            if after is None:
-                return
+        found = every(lambda after: self._store.scan(QUARANTINE, MAX_TS, limit=_PAGE, after=after))
+        return (_decoded(cell, version.value) for cell, version in found)
 
 
 def _encoded(entry: Quarantined) -> bytes:

@@ -26,7 +26,7 @@ from sweep_tasks.queue.encoding import (
     shared_row,
     timestamps_row,
 )
-from sweep_tasks.store.contract import Store
+from sweep_tasks.store.contract import CellPage, Store, every
 from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
 
 log = structlog.get_logger(__name__)
@@ -83,14 +83,14 @@ class QueueReader:
         marks = Span(var_long(first), var_long(last + 1))
         found: set[int | None] = set()
         for row in self._mark_rows(coarse(after + 1), coarse(before - 1)):
-            resume: Cell | None = None
-            while True:
-                page = self._store.scan(QUEUE_TIMESTAMPS, MAX_TS, Span.only(row), marks, _PAGE, resume)
-                found.update(self._marked(cell.column) for cell, _ in page.items)
-                resume = page.resume
-                if resume is None:
-                    break
+            found.update(self._marked(cell.column) for cell, _ in self._marks(Span.only(row), marks))
         return sorted(partition for partition in found if partition is not None)
+
+    def _marks(self, rows: Span = EVERYTHING, columns: Span = EVERYTHING) -> Iterator[tuple[Cell, Version]]:
+        def page(after: Cell | None) -> CellPage:
+            return self._store.scan(QUEUE_TIMESTAMPS, MAX_TS, rows, columns, _PAGE, after)
+
+        return every(page)
 
     def _marked(self, column: bytes) -> int | None:
         """None for a mark that can't be read: it leads nowhere, and must not stop the shard."""
@@ -106,14 +106,8 @@ class QueueReader:
     def _mark_rows(self, first: int, last: int) -> list[bytes]:
         if last - first < _ROWS_WORTH_ASKING_FOR:
             return [timestamps_row(self._shard, partition, self._strategy) for partition in range(first, last + 1)]
-        rows: set[bytes] = set()
-        after: Cell | None = None
-        while True:
-            page = self._store.scan(QUEUE_TIMESTAMPS, MAX_TS, limit=_PAGE, after=after)
-            rows.update(cell.row for cell, _ in page.items)
-            after = page.resume
-            if after is None:
-                return sorted(row for row in rows if self._is_ours(row, first, last))
+        rows = {cell.row for cell, _ in self._marks()}
+        return sorted(row for row in rows if self._is_ours(row, first, last))
 
     def _is_ours(self, row: bytes, first: int, last: int) -> bool:
         shard, partition, strategy = read_timestamps_row(row)
@@ -183,13 +177,7 @@ class QueueReader:
                     break
 
     def _row(self, row: bytes, columns: Span) -> Iterator[tuple[Cell, Version]]:
-        after: Cell | None = None
-        while True:
-            page = self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, _PAGE, after)
-            yield from page.items
-            after = page.resume
-            if after is None:
-                return
+        return every(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, _PAGE, after))
 
     def late(self, since: int, progress: int, most: int) -> Iterator[Batch]:
         """What stands at or below the progress: each past partition that is not empty or is marked again, to be

@@ -27,7 +27,7 @@ from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.scenario import fields as f
 from sweep_tasks.scenario.clock import ScenarioClock
 from sweep_tasks.scenario.fields import Field, ScenarioWrite
-from sweep_tasks.store.contract import Store
+from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.system import PARKED, QUARANTINE, QUEUE_CELLS, QUEUE_TIMESTAMPS, TRANSACTIONS
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
@@ -213,14 +213,7 @@ class Operations:
     # --- looking ------------------------------------------------------------------------------------------------
 
     def versions(self, table: TableRef) -> Outcome:
-        found = []
-        after = None
-        while True:
-            page = self._store.scan_versions(table, limit=_PAGE, after=after)
-            found += page.items
-            after = page.resume
-            if after is None:
-                break
+        found = every(lambda after: self._store.scan_versions(table, limit=_PAGE, after=after))
         kinds = {True: "delete", False: "value"}
         return {
             "versions": [
@@ -230,14 +223,9 @@ class Operations:
         }
 
     def commits(self) -> Outcome:
-        decided: dict[int, int] = {}
-        after: Cell | None = None
-        while True:
-            page = self._store.scan_registers(TRANSACTIONS, _PAGE, after)
-            decided |= {read_var_long(cell.row)[0]: read_var_signed_long(value)[0] for cell, value in page.items}
-            after = page.resume
-            if after is None:
-                return {"commits": {str(start): decided[start] for start in sorted(decided)}}
+        found = every(lambda after: self._store.scan_registers(TRANSACTIONS, _PAGE, after))
+        decided = {read_var_long(cell.row)[0]: read_var_signed_long(value)[0] for cell, value in found}
+        return {"commits": {str(start): decided[start] for start in sorted(decided)}}
 
     def threshold(self, table: TableRef) -> Outcome:
         return {"threshold": self._catalog.show(table).for_readers}
@@ -262,13 +250,8 @@ class Operations:
             raise UnknownTable(table)
 
     def _cells(self, table: TableRef) -> Iterator[Cell]:
-        after: Cell | None = None
-        while True:
-            page = self._store.scan(table, MAX_TS, limit=_PAGE, after=after)
-            yield from (cell for cell, _ in page.items)
-            after = page.resume
-            if after is None:
-                return
+        found = every(lambda after: self._store.scan(table, MAX_TS, limit=_PAGE, after=after))
+        return (cell for cell, _ in found)
 
 
 def _check_commit(start: int, commit: int | None, also_aborted: bool) -> None:

@@ -17,7 +17,7 @@ What a caller may rely on, and no more:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -48,6 +48,17 @@ class Page(Generic[Item, Resume]):
 
     items: list[Item]
     resume: Resume | None
+
+
+def every(fetch: Callable[[Resume | None], Page[Item, Resume]]) -> Iterator[Item]:
+    """All items of a paged scan, fetched a page at a time as they are asked for."""
+    resume: Resume | None = None
+    while True:
+        page = fetch(resume)
+        yield from page.items
+        resume = page.resume
+        if resume is None:
+            return
 
 
 class Change(NamedTuple):

@@ -19,7 +19,6 @@ from sweep_tasks.queue.parking import Parking, Why
 from sweep_tasks.queue.reader import Batch
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep import judging, rules, run
-from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.engine import ShardSweep
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
@@ -62,17 +61,6 @@ def progress_before_clean(patch: Patch) -> None:
         clean(self, batch, progress, stop_at)
 
     patch.setattr(ShardSweep, "_clean", swapped)
-
-
-@mistake(Dying)
-def clean_before_tombstones(patch: Patch) -> None:
-    sweep_batch = ShardSweep._sweep_batch
-
-    def early(self: ShardSweep, batch: Batch, protections: Protections) -> str | None:
-        self._cleaner.clean([row for _, row in batch.dedicated], batch.partitions)
-        return sweep_batch(self, batch, protections)
-
-    patch.setattr(ShardSweep, "_sweep_batch", early)
 
 
 @mistake(Racing)
@@ -213,23 +201,9 @@ def row_ranges_are_ignored(patch: Patch) -> None:
 
 
 @mistake(Dying)
-def unfinished_is_taken_for_aborted_without_saying_so(patch: Patch) -> None:
-    def quiet(self: ShardSweep, starts: Collection[int]) -> dict[int, int]:
-        return dict.fromkeys(starts, ABORTED) | self._commits.outcomes(starts)
-
-    patch.setattr(ShardSweep, "_outcomes", quiet)
-
-
-@mistake(Dying)
 def aborted_writes_are_not_deleted(patch: Patch) -> None:
     plan = rules.plan
     patch.setattr(judging, "plan", lambda entries, *rest: plan([e for e in entries if e.commit != ABORTED], *rest))
-
-
-@mistake(Dying)
-def no_grace_for_slow_writers(patch: Patch) -> None:
-    park = Judge._park
-    patch.setattr(Judge, "_park", lambda self, entries: park(self, [e for e in entries if e.hold.why is not Why.GRACE]))
 
 
 # --- parking --------------------------------------------------------------------------------------------------------
@@ -256,17 +230,6 @@ def records_older_than_the_parked_page(patch: Patch) -> None:
         rejudge(self)
 
     patch.setattr(Judge, "rejudge_parked", with_an_old_list)
-
-
-@mistake(Racing)
-def the_old_parking_goes_first(patch: Patch) -> None:
-    rejudge = Judge._rejudge
-
-    def hasty(self: Judge, due: Any, protections: Protections) -> None:
-        self._parking.remove(due)
-        rejudge(self, due, protections)
-
-    patch.setattr(Judge, "_rejudge", hasty)
 
 
 @mistake(Protecting)
@@ -304,14 +267,6 @@ def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
     patch.setattr(protection_records.Record, "lets_read", trusting)
 
 
-@mistake(Racing)
-def a_moving_record_lets_go_of_the_old_timestamp(patch: Patch) -> None:
-    def hasty(record_id: str, standing: Record, ts: int) -> Record:
-        return replace(standing, ts=ts, held_ts=ts)
-
-    patch.setattr("sweep_tasks.protection.catalog._moving", hasty)
-
-
 # --- readers and writers ---------------------------------------------------------------------------------------------
 
 
@@ -344,18 +299,6 @@ def values_before_queue_entries(patch: Patch) -> None:
     patch.setattr(Committer, "commit", hasty)
 
 
-@mistake(Dying)
-def an_aborting_writer_withdraws_its_entries_first(patch: Patch) -> None:
-    undo = Committer._undo
-
-    def hasty(self: Committer, start: int, writes: Any, tables: Any) -> None:
-        if self.queue:
-            self.queue.withdraw(start, writes, tables)
-        undo(self, start, writes, tables)
-
-    patch.setattr(Committer, "_undo", hasty)
-
-
 @mistake(Crashing)
 def readers_pass_over_unfinished_writers(patch: Patch) -> None:
     def hasty(self: Writers, starts: Collection[int]) -> dict[int, int]:
@@ -375,11 +318,6 @@ def an_unknown_commit_is_taken_for_an_abort(patch: Patch) -> None:
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
-
-
-@mistake(Administering)
-def sentinels_come_back_to_a_truncated_table(patch: Patch) -> None:
-    patch.setattr(Actions, "_take_back_sentinels", lambda self, plan, marks: None)
 
 
 @mistake(Administering)

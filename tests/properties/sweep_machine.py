@@ -60,8 +60,8 @@ def up_to(*calls: str) -> st.SearchStrategy[str | None]:
 
 writing = up_to("tables", "put", "put#2", "put#3", "update#3", "put_if_absent#2", "remove")
 reading = up_to("get", "tables", "read_rows")
-sweeping = up_to("update", "read_rows#3", "add_sentinels", "delete_ranges", "delete_rows")
-protecting = up_to("tables", "read", "compare_and_set")
+sweeping = up_to("update", "scan", "read_rows#3", "add_sentinels", "delete_ranges", "delete_rows")
+protecting = up_to("tables#2", "compare_and_set", "compare_and_set#2")
 administrating = up_to("update", "compare_and_set", "delete_versions", "read_rows")
 anything = st.none() | up_to("update", "put", "read_rows", "delete_ranges", "delete_rows", "tables", "put_if_absent")
 
@@ -120,15 +120,15 @@ class SweptStore(RuleBasedStateMachine):
 
     # --- readers ------------------------------------------------------------------------------------------------
 
-    def _read(self, store: Store, table: TableRef, cell: Cell, back: int) -> None:
+    def _read_at(self, store: Store, table: TableRef, cell: Cell, at: int) -> None:
         manager = TransactionManager(store, SETTINGS, clock=self.clock, renew_leases=False)
-        at = max(manager.timestamps.greatest() - back, 0)
         value = manager.read_at(at).get(table, *cell) or b""
         self.reads.append(((str(table), *cell), at, value))
 
     @rule(table=tables, cell=cells, back=st.integers(0, 12), brink=reading)
     def read(self, table: TableRef, cell: Cell, back: int, brink: str | None) -> None:
-        self._start(lambda store: self._read(store, table, cell, back), brink)
+        at = max(TimestampService(self.shared).greatest() - back, 0)
+        self._start(lambda store: self._read_at(store, table, cell, at), brink)
 
     # --- sweepers -----------------------------------------------------------------------------------------------
 
@@ -428,6 +428,18 @@ class Protecting(SweptStore):
 
 class Racing(SweptStore):
     """Protections against sweeps, call by call."""
+
+    @rule(brink=up_to("update", "scan"))
+    def sweep(self, brink: str | None) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), brink)
+
+    @rule(table=tables, cell=cells, which=st.integers(0, 3))
+    def read(self, table: TableRef, cell: Cell, which: int) -> None:
+        """At the timestamp of a record, whatever its state."""
+        records = sorted(ProtectionCatalog(self.shared).records(), key=lambda record: record.id)
+        if records:
+            at = records[which % len(records)].ts
+            self._start(lambda store: self._read_at(store, table, cell, at), None)
 
     write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
 
