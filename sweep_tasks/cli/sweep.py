@@ -67,12 +67,13 @@ def _with_progress(run: Command, summaries: Any, total: int) -> list[dict[str, A
 
 
 def _print_summaries(out: Console, documents: list[dict[str, Any]], dry_run: bool) -> None:
-    shown = Table("strategy", "shard", "from", "to", *(name.replace("_", " ") for name in _COUNTS), "ended")
+    """Counts that are nought everywhere are left out: a narrow terminal shows what happened."""
+    counts = [name for name in _COUNTS if name == "entries" or any(document[name] for document in documents)]
+    shown = Table("strategy", "shard", "progress", *(name.replace("_", " ") for name in counts), "ended")
     for document in documents:
-        ended = document["stopped"] or "done"
-        counts = [str(document[name]) for name in _COUNTS]
-        places = [str(document[name]) for name in ("shard", "progress_before", "progress")]
-        shown.add_row(document["strategy"], *places, *counts, ended)
+        progress = f"{document['progress_before']} → {document['progress']}"
+        figures = [str(document[name]) for name in counts]
+        shown.add_row(document["strategy"], str(document["shard"]), progress, *figures, document["stopped"] or "done")
     out.print(shown)
     if dry_run:
         out.print("a dry run: nothing was changed")
