@@ -31,7 +31,7 @@ from sweep_tasks.transactions.commit import Committer
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from sweep_tasks.transactions.snapshot import Snapshot
 from sweep_tasks.transactions.writers import Writers
-from tests.properties.sweep_machine import Administering, Crashing, Dying, Protecting, Racing, SweptStore
+from tests.properties.sweep_machine import Administering, Crashing, Dying, Protecting, Racing, Refused, SweptStore
 
 Patch = pytest.MonkeyPatch
 Make = Callable[[Patch], None]
@@ -257,7 +257,7 @@ def a_protection_looks_before_it_is_on_record(patch: Patch) -> None:
     patch.setattr(ProtectionCatalog, "protect", hasty)
 
 
-@mistake(Racing)
+@mistake(Refused)
 def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
     lets_read = Record.lets_read
 

@@ -444,6 +444,23 @@ class Racing(SweptStore):
     write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
 
 
+class Refused(Racing):
+    """Protections that come too late, while nobody has told them yet."""
+
+    protects = False
+
+    @rule()
+    def sweep(self) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
+
+    @rule(back=st.integers(4, 12), table=tables)
+    def protect(self, back: int, table: TableRef) -> None:
+        if len(ProtectionCatalog(self.shared).records()) < MOST_AT_ONCE:
+            self._start(lambda store: self._protect(store, back, Mode.AT, table, Span()), "tables#2")
+
+    release_or_move = go_on = misfortune = None  # type: ignore[assignment]
+
+
 class Dying(SweptStore):
     """Writers and sweepers that do not live to see the end of what they began."""
 

@@ -9,10 +9,10 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.properties.mistakes import MISTAKES
-from tests.properties.sweep_machine import Administering, Crashing, Dying, Protecting, Racing, SweptStore
+from tests.properties.sweep_machine import Administering, Crashing, Dying, Protecting, Racing, Refused, SweptStore
 
 EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "100"))
-MACHINES = [SweptStore, Protecting, Racing, Crashing, Dying, Administering]
+MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering]
 
 
 @pytest.mark.properties
