@@ -45,6 +45,11 @@ def read_var_long(data: bytes, at: int = 0) -> tuple[int, int]:
     return value, at + size
 
 
+def stored_long(value: bytes | None, default: int = 0) -> int:
+    """What a register that holds one integer says, or what its absence means."""
+    return default if value is None else read_var_long(value)[0]
+
+
 def read_var_signed_long(data: bytes, at: int = 0) -> tuple[int, int]:
     first = _byte(data, at)
     negative = first < 128

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweep_tasks.encoding import read_var_long, var_long
+from sweep_tasks.encoding import stored_long, var_long
 from sweep_tasks.errors import BadValue, ShardsLowered
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.queue.encoding import MAX_SHARDS, checked_shard, progress_row
@@ -21,7 +21,7 @@ class Progress:
         self._store = store
 
     def shards(self) -> int:
-        return _decoded(self._store.read(QUEUE_PROGRESS, [_SHARDS]).get(_SHARDS), default=1)
+        return stored_long(self._store.read(QUEUE_PROGRESS, [_SHARDS]).get(_SHARDS), default=1)
 
     def raise_shards(self, number: int) -> int:
         """Entries stay in the shard they were written to, so a shard that exists must go on being swept."""
@@ -29,22 +29,22 @@ class Progress:
             raise BadValue("shards", f"{number} is out of range; there are 1 to {MAX_SHARDS}")
 
         def raised(current: bytes | None) -> bytes:
-            standing = _decoded(current, default=1)
+            standing = stored_long(current, default=1)
             if number < standing:
                 raise ShardsLowered(number, standing)
             return var_long(number)
 
-        return _decoded(self._store.update(QUEUE_PROGRESS, _SHARDS, raised), default=1)
+        return stored_long(self._store.update(QUEUE_PROGRESS, _SHARDS, raised), default=1)
 
     def of(self, strategy: SweepStrategy, shard: int) -> int:
         """Everything that started up to here is swept."""
         cell = _cell(strategy, shard)
-        return _decoded(self._store.read(QUEUE_PROGRESS, [cell]).get(cell), default=NEVER_SWEPT)
+        return stored_long(self._store.read(QUEUE_PROGRESS, [cell]).get(cell), default=NEVER_SWEPT)
 
     def all(self) -> dict[tuple[SweepStrategy, int], int]:
         cells = {(strategy, shard): _cell(strategy, shard) for strategy in QUEUES for shard in range(self.shards())}
         standing = self._store.read(QUEUE_PROGRESS, list(cells.values()))
-        return {key: _decoded(standing.get(cell), default=NEVER_SWEPT) for key, cell in cells.items()}
+        return {key: stored_long(standing.get(cell), default=NEVER_SWEPT) for key, cell in cells.items()}
 
     def advance(self, strategy: SweepStrategy, shard: int, ts: int) -> int:
         """What stands afterwards: a value below it has no effect."""
@@ -53,14 +53,10 @@ class Progress:
         moved = self._store.update(
             QUEUE_PROGRESS,
             _cell(strategy, shard),
-            lambda current: var_long(max(ts, _decoded(current, default=NEVER_SWEPT))),
+            lambda current: var_long(max(ts, stored_long(current, default=NEVER_SWEPT))),
         )
-        return _decoded(moved, default=NEVER_SWEPT)
+        return stored_long(moved, default=NEVER_SWEPT)
 
 
 def _cell(strategy: SweepStrategy, shard: int) -> Cell:
     return Cell(progress_row(checked_shard(shard), strategy), _VALUE)
-
-
-def _decoded(value: bytes | None, default: int) -> int:
-    return default if value is None else read_var_long(value)[0]

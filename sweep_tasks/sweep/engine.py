@@ -29,13 +29,13 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.budget import UNLIMITED, Budget, Spending
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.rules import ABORTED, Entry
+from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
 
 _LATE_PARTITIONS = 200
 

@@ -11,9 +11,10 @@ from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions, Applied
-from sweep_tasks.sweep.rules import ABORTED, Entry, Plan, plan
+from sweep_tasks.sweep.rules import Entry, Plan, plan
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.transactions.commits import ABORTED
 
 _PAGE = 1_000
 

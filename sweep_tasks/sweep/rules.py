@@ -16,8 +16,7 @@ from typing import NamedTuple
 from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Mode, Protection, Protections
 from sweep_tasks.queue.parking import Hold, ParkedEntry, Why
-
-ABORTED = -1
+from sweep_tasks.transactions.commits import ABORTED
 
 
 class Entry(NamedTuple):

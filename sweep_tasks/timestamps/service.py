@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from sweep_tasks.encoding import read_var_long, var_long
+from sweep_tasks.encoding import stored_long, var_long
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import MAX_TS, Cell, checked_timestamp
 from sweep_tasks.store.contract import Store
@@ -65,17 +65,13 @@ class TimestampService:
 
     def greatest(self) -> int:
         """The last one handed out; 0 if there was none."""
-        return _decoded(self._store.read(TIMESTAMP, [_GREATEST]).get(_GREATEST))
+        return stored_long(self._store.read(TIMESTAMP, [_GREATEST]).get(_GREATEST))
 
     def _move(self, step: Callable[[int], int]) -> int:
         def moved(current: bytes | None) -> bytes:
-            greatest = step(_decoded(current))
+            greatest = step(stored_long(current))
             if greatest > MAX_TS:
                 raise BadValue("timestamp", "no timestamps are left below the greatest 64-bit integer")
             return var_long(greatest)
 
-        return _decoded(self._store.update(TIMESTAMP, _GREATEST, moved))
-
-
-def _decoded(value: bytes | None) -> int:
-    return read_var_long(value)[0] if value else 0
+        return stored_long(self._store.update(TIMESTAMP, _GREATEST, moved))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from sweep_tasks.encoding import read_var_long, var_long
+from sweep_tasks.encoding import stored_long, var_long
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, checked_timestamp
 from sweep_tasks.store.contract import Store
@@ -75,17 +75,17 @@ class Thresholds:
 
     def _raise(self, cell: Cell, ts: int) -> int:
         checked_timestamp(ts)
-        raised = self._store.update(THRESHOLDS, cell, lambda current: var_long(max(ts, _decoded(current))))
-        return _decoded(raised)
+        raised = self._store.update(THRESHOLDS, cell, lambda current: var_long(max(ts, stored_long(current))))
+        return stored_long(raised)
 
     def marks(self, tables: Collection[TableRef]) -> dict[TableRef, int]:
         """Truncation marks, of tables that exist or once did; 0 where there is none."""
         standing = self._store.read(THRESHOLDS, [_mark(table) for table in tables])
-        return {table: _decoded(standing.get(_mark(table))) for table in tables}
+        return {table: stored_long(standing.get(_mark(table))) for table in tables}
 
     def of_strategy(self, strategy: SweepStrategy) -> int:
         cell = _strategy(strategy)
-        return _decoded(self._store.read(THRESHOLDS, [cell]).get(cell))
+        return stored_long(self._store.read(THRESHOLDS, [cell]).get(cell))
 
     def of_tables(self, tables: Collection[TableRef]) -> dict[TableRef, TableThreshold]:
         """As of now. Metadata is read first: a strategy that is new to a table was entered there before any sweep of
@@ -100,13 +100,9 @@ class Thresholds:
         return {
             table: TableThreshold(
                 found,
-                {strategy: _decoded(standing.get(_strategy(strategy))) for strategy in found.strategies},
-                _decoded(standing.get(_own(table))),
-                _decoded(standing.get(_mark(table))),
+                {strategy: stored_long(standing.get(_strategy(strategy))) for strategy in found.strategies},
+                stored_long(standing.get(_own(table))),
+                stored_long(standing.get(_mark(table))),
             )
             for table, found in metadata.items()
         }
-
-
-def _decoded(value: bytes | None) -> int:
-    return read_var_long(value)[0] if value else 0

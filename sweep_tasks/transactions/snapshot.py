@@ -24,7 +24,7 @@ from sweep_tasks.model import (
     checked_name,
 )
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.store.contract import Page, Store
+from sweep_tasks.store.contract import Page, Store, every
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED
 from sweep_tasks.transactions.writers import Writers
@@ -97,13 +97,7 @@ class Snapshot:
         self, table: TableRef | str, rows: Span = EVERYTHING, columns: ColumnChoice = EVERYTHING
     ) -> Iterator[tuple[Cell, bytes]]:
         """All cells of the range, fetched page by page."""
-        resume: Cell | None = None
-        while True:
-            page = self.page(table, rows, columns, after=resume)
-            yield from page.items
-            resume = page.resume
-            if resume is None:
-                return
+        return every(lambda after: self.page(table, rows, columns, after=after))
 
     def _visible(self, table: TableRef, newest: Mapping[Cell, Version]) -> tuple[dict[Cell, Version], bool]:
         """From the newest version of each cell below our timestamp, step down to the one that may be seen; and whether

@@ -10,7 +10,6 @@ from sweep_tasks.model import Cell, Span, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State, Target
 from sweep_tasks.queue.parking import Hold, Why
 from sweep_tasks.sweep.rules import (
-    ABORTED,
     Entry,
     Looked,
     Plan,
@@ -21,6 +20,7 @@ from sweep_tasks.sweep.rules import (
     parked,
     plan,
 )
+from sweep_tasks.transactions.commits import ABORTED
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 AT, AFTER = Mode
