@@ -8,10 +8,17 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
 
 from sweep_tasks.errors import BadValue
 
@@ -19,8 +26,16 @@ FILE_VARIABLE = "SWEEPFLOW_CONFIG"
 MIB = 1024 * 1024
 
 
+def _listed(given: Any) -> Any:
+    """A variable holds one string: its parts are separated by commas."""
+    return [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+
+
+CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+
+
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="SWEEPFLOW_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="SWEEPFLOW_", extra="forbid", frozen=True, hide_input_in_errors=True)
 
     store: str = Field(default="sqlite:///sweepflow.db", description="where the data lives")
     sqlite_busy_timeout_s: float = Field(default=30.0, gt=0, description="how long to wait for another process's write")
@@ -41,6 +56,43 @@ class Settings(BaseSettings):
     max_protection_records: int = Field(default=512, ge=0, description="protection records at a time; 0: no limit")
     max_protection_spans: int = Field(default=4_096, ge=0, description="tables and row ranges they name; 0: no limit")
     retention_s: int = Field(default=3_600, ge=0, description="how long conservative tables keep what was overwritten")
+    shards: int = Field(default=4, ge=1, le=256, description="queues of each strategy, a task each; can only grow")
+    sweep_tasks_at_once: int = Field(default=2, ge=1, description="shards of each strategy swept at the same time")
+    spark_batch_entries: int = Field(default=500_000, gt=0, description="queue entries a Spark job judges at a time")
+    lag_objective_conservative_s: int = Field(
+        default=14_400, gt=0, description="how far behind a conservative shard may be before somebody is told"
+    )
+    lag_objective_thorough_s: int = Field(
+        default=10_800, gt=0, description="how far behind a thorough shard may be before somebody is told"
+    )
+    alert_smtp_host: str | None = Field(default=None, description="mail server for alerts; none: no mail")
+    alert_smtp_port: int = Field(default=587, ge=1, le=65_535, description="its port")
+    alert_smtp_tls: Literal["none", "starttls", "tls"] = Field(
+        default="starttls", description="starttls: begin in clear, then encrypt; tls: encrypted from the first byte"
+    )
+    alert_smtp_user: str | None = Field(default=None, description="who logs in to the mail server; none: nobody")
+    alert_smtp_password: SecretStr | None = Field(default=None, description="the password for that (secret)")
+    alert_smtp_from: str | None = Field(default=None, description="the sender of alerts")
+    alert_smtp_to: CommaSeparated = Field(default=(), description="who gets alerts by mail, separated by commas")
+    alert_webhook_url: SecretStr | None = Field(
+        default=None, description="where alerts are posted as JSON; none: nowhere (secret)"
+    )
+    alert_webhook_token: SecretStr | None = Field(default=None, description="bearer token for that (secret)")
+    alert_ca_file: Path | None = Field(
+        default=None, description="certificates to trust instead of the system's, for mail server and webhook"
+    )
+    alert_timeout_s: float = Field(default=5.0, gt=0, description="how long an alert waits for an answer")
+    alert_attempts: int = Field(default=3, ge=1, description="how often each way of sending an alert is tried")
+    alert_memory_s: int = Field(
+        default=2_592_000, gt=0, description="how long it is remembered that a run was alerted about"
+    )
+
+    @model_validator(mode="after")
+    def _alerts_can_be_sent(self) -> Self:
+        problem = _alert_problem(self)
+        if problem:
+            raise PydanticCustomError("alerts", "{problem}", {"problem": problem})
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -67,4 +119,20 @@ def load_settings(**overrides: Any) -> Settings:
         raise BadValue(FILE_VARIABLE, f"{file} is not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise BadValue(f"setting {'.'.join(map(str, first['loc']))}", first["msg"]) from error
+        raise BadValue(f"setting {'.'.join(map(str, first['loc']))}".rstrip(), first["msg"]) from error
+
+
+def _alert_problem(settings: Settings) -> str | None:
+    """What keeps alerts from being sent, or would send a secret unencrypted."""
+    if settings.alert_smtp_host and not (settings.alert_smtp_from and settings.alert_smtp_to):
+        return "alert_smtp_host needs alert_smtp_from and alert_smtp_to as well"
+    if bool(settings.alert_smtp_user) != bool(settings.alert_smtp_password):
+        return "alert_smtp_user and alert_smtp_password go together; give both or neither"
+    if settings.alert_smtp_password and settings.alert_smtp_tls == "none":
+        return "alert_smtp_password would go out unencrypted; set alert_smtp_tls to starttls or tls"
+    url = settings.alert_webhook_url.get_secret_value() if settings.alert_webhook_url else "https://unset"
+    if not url.startswith(("https://", "http://")):
+        return "alert_webhook_url must start with https:// or http://"
+    if settings.alert_webhook_token and not url.startswith("https://"):
+        return "alert_webhook_token would go out unencrypted; give an alert_webhook_url that starts with https://"
+    return None

@@ -19,7 +19,7 @@ from sweep_tasks.encoding import (
     var_long,
     var_signed_long,
 )
-from sweep_tasks.model import MAX_TS, Cell, Span, SweepStrategy, VersionRange
+from sweep_tasks.model import EVERYTHING, MAX_TS, Cell, Span, SweepStrategy, VersionRange
 from sweep_tasks.queue.encoding import checked_shard
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.system import PARKED
@@ -89,9 +89,11 @@ class Parking:
             cells = [Cell(self._row, entry.column()) for entry in entries]
             self._store.delete_ranges(PARKED, [VersionRange(cell, 0, MAX_TS) for cell in cells])
 
-    def page(self, after: bytes, limit: int) -> list[ParkedEntry]:
+    def page(self, after: bytes, limit: int, within: Span = EVERYTHING) -> list[ParkedEntry]:
         """Entries behind a column, in order."""
-        span = Span(after + b"\0" if after else b"")
+        span = Span(max(within.start, after + b"\0" if after else b""), within.end)
+        if span.end and span.start >= span.end:
+            return []
         page = self._store.scan(PARKED, MAX_TS, Span.only(self._row), span, limit)
         return [_decoded(cell.column, version.value) for cell, version in page.items]
 
@@ -100,6 +102,12 @@ class Parking:
         while entries := self.page(after, page):
             yield from entries
             after = entries[-1].column()
+
+    @staticmethod
+    def started(hold: Hold, since: int, before: int) -> Span:
+        """The columns of entries under this hold with `since <= start < before`."""
+        under = hold.encoded()
+        return Span(under + var_long(since), under + var_long(before))
 
     @staticmethod
     def behind(hold: Hold) -> bytes:

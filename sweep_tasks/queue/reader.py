@@ -46,6 +46,13 @@ class RawEntry(NamedTuple):
     value: bytes
 
 
+class Reference(NamedTuple):
+    """A transaction whose writes stand in so many dedicated rows."""
+
+    start: int
+    rows: int
+
+
 @dataclass(slots=True)
 class Batch:
     entries: list[RawEntry] = field(default_factory=list)
@@ -133,38 +140,55 @@ class QueueReader:
         if batch.through is not None:
             yield batch
 
-    def _groups(self, partition: int, after: int, before: int, size: int) -> Iterator[_Group]:
-        """A row that will be cleaned is read whole: references that were dealt with before lead to rows that must go,
-        and a column that can't be read must be set aside before the row is gone."""
+    def shared(
+        self, partition: int, after: int, before: int, within: Span = EVERYTHING
+    ) -> Iterator[RawEntry | Reference]:
+        """What a shared row holds with `after < start < before`, in order.
+
+        A row that will be cleaned is read whole: references that were dealt with before lead to rows that must go, and
+        a column that can't be read must be set aside before the row is gone.
+        """
         base = partition * FINE
-        columns = EVERYTHING
+        columns = within
         if base + FINE > before:
-            columns = Span(var_long(max(after + 1 - base, 0)), var_long(before - base))
-        entries: list[RawEntry] = []
-        current: int | None = None
+            columns = _overlap(Span(var_long(max(after + 1 - base, 0)), var_long(before - base)), within)
         for cell, version in self._row(shared_row(partition, self._strategy, self._shard), columns):
             try:
                 start, index = _position(base, cell.column)
             except BadValue:
-                yield _Group(None, [RawEntry(None, cell, version.value)], False, [])
+                yield RawEntry(None, cell, version.value)
                 continue
-            if start != current:
+            if index < 0:
+                yield Reference(start, -index)
+            elif start > after:
+                yield RawEntry(start, cell, version.value)
+
+    def _groups(self, partition: int, after: int, before: int, size: int) -> Iterator[_Group]:
+        entries: list[RawEntry] = []
+        current: int | None = None
+        for found in self.shared(partition, after, before):
+            if found.start is None:
+                yield _Group(None, [found], False, [])
+                continue
+            if found.start != current:
                 if current is not None:
                     yield _Group(current, entries, True, [])
-                entries, current = [], start if start > after else None
-            if index < 0:
-                rows = dedicated_rows(start, self._strategy, self._shard, -index)
-                if current is None:
-                    yield _Group(None, [], False, [(start, row) for row in rows])
-                else:
-                    yield from self._dedicated(start, rows, size)
-            elif current is not None:
-                entries.append(RawEntry(start, cell, version.value))
+                entries, current = [], found.start if found.start > after else None
+            if isinstance(found, RawEntry):
+                entries.append(found)
+            elif current is None:
+                yield _Group(None, [], False, [(found.start, row) for row in self.dedicated_rows(found)])
+            else:
+                yield from self._dedicated(found, size)
         if current is not None:
             yield _Group(current, entries, True, [])
 
-    def _dedicated(self, start: int, rows: list[bytes], size: int) -> Iterator[_Group]:
-        for row in rows:
+    def dedicated_rows(self, reference: Reference) -> list[bytes]:
+        return dedicated_rows(reference.start, self._strategy, self._shard, reference.rows)
+
+    def _dedicated(self, reference: Reference, size: int) -> Iterator[_Group]:
+        start = reference.start
+        for row in self.dedicated_rows(reference):
             after: Cell | None = None
             found = False
             while True:
@@ -175,6 +199,9 @@ class QueueReader:
                 yield _Group(start, entries, False, [] if after else [(start, row)], found and after is None)
                 if after is None:
                     break
+
+    def dedicated(self, start: int, row: bytes) -> Iterator[RawEntry]:
+        return (RawEntry(start, cell, version.value) for cell, version in self._row(row, EVERYTHING))
 
     def _row(self, row: bytes, columns: Span) -> Iterator[tuple[Cell, Version]]:
         return every(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, _PAGE, after))
@@ -187,10 +214,9 @@ class QueueReader:
         that remembers having marked a partition does not mark it anew.
         """
         past = fine(progress + 1)
-        marked = self.partitions(fine(since) * FINE - 1, past * FINE)
-        for partition in sorted({*marked, *range(max(fine(since), past - most), past)}):
+        for partition, marked in self._past(since, past, most):
             batch = self._whole(partition, (partition + 1) * FINE)
-            if batch.entries or batch.dedicated or partition in marked:
+            if batch.entries or batch.dedicated or marked:
                 batch.partitions.append(partition)
                 yield batch
         if progress >= past * FINE:
@@ -198,12 +224,33 @@ class QueueReader:
             under_way.dedicated = []
             yield under_way
 
+    def late_partitions(self, since: int, progress: int, most: int) -> list[int]:
+        """The past partitions that `late` would return, by one look at each."""
+        return [
+            partition
+            for partition, marked in self._past(since, fine(progress + 1), most)
+            if marked or not self.is_empty(partition, -1, (partition + 1) * FINE)
+        ]
+
+    def _past(self, since: int, past: int, most: int) -> Iterator[tuple[int, bool]]:
+        marked = set(self.partitions(fine(since) * FINE - 1, past * FINE))
+        for partition in sorted({*marked, *range(max(fine(since), past - most), past)}):
+            yield partition, partition in marked
+
+    def is_empty(self, partition: int, after: int, before: int) -> bool:
+        return next(self.shared(partition, after, before), None) is None
+
     def _whole(self, partition: int, before: int) -> Batch:
         groups = list(self._groups(partition, partition * FINE - 1, before, _PAGE))
         return Batch(
             [entry for group in groups for entry in group.entries],
             dedicated=[row for group in groups for row in group.dedicated],
         )
+
+
+def _overlap(one: Span, other: Span) -> Span:
+    ends = [span.end for span in (one, other) if span.end]
+    return Span(max(one.start, other.start), min(ends, default=b""))
 
 
 def _position(base: int, column: bytes) -> tuple[int, int]:

@@ -6,7 +6,7 @@ and takes that for the truth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import structlog
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, TableRef, VersionRange
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.rules import Looked, Plan, after_looking
+from sweep_tasks.sweep.rules import Looked, Plan, TableView, after_looking
 from sweep_tasks.timestamps.thresholds import Thresholds
 
 log = structlog.get_logger(__name__)
@@ -36,8 +36,8 @@ class Actions:
         self._thresholds = Thresholds(store)
         self._dry_run = dry_run
 
-    def apply(self, plan: Plan, marks: dict[TableRef, int]) -> Applied:
-        """`marks` are the truncation marks that the plan was made with."""
+    def apply(self, plan: Plan, tables: Mapping[TableRef, TableView]) -> Applied:
+        """`tables` is what the plan was made with."""
         self._look(plan)
         done = Applied()
         for table, cells in plan.sentinels.items():
@@ -50,7 +50,7 @@ class Actions:
             done.aborted += len(versions)
             self._do(self._store.delete_versions, table, versions)
         if not self._dry_run:
-            self._take_back_sentinels(plan, marks)
+            self._take_back_sentinels(plan, tables)
         return done
 
     def _do(self, action: Callable[[TableRef, Any], None], table: TableRef, what: Any) -> None:
@@ -79,14 +79,14 @@ class Actions:
         except UnknownTable:
             return {}
 
-    def _take_back_sentinels(self, plan: Plan, marks: dict[TableRef, int]) -> None:
+    def _take_back_sentinels(self, plan: Plan, tables: Mapping[TableRef, TableView]) -> None:
         """A table truncated since the plan was made must not keep sentinels that were written after it was emptied.
 
         A truncation whose mark is not published yet comes after our sentinels, and empties them itself.
         """
         now = self._thresholds.marks(list(plan.sentinels))
         for table, cells in plan.sentinels.items():
-            if now[table] > marks[table]:
+            if now[table] > tables[table].mark:
                 self._delete_lone_sentinels(table, cells)
 
     def _delete_lone_sentinels(self, table: TableRef, cells: Iterable[Cell]) -> None:

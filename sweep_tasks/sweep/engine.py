@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from sweep_tasks.clock import Clock
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.cleaner import QueueCleaner
 from sweep_tasks.queue.encoding import FINE
 from sweep_tasks.queue.parking import Parking
@@ -37,7 +36,7 @@ from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 
-_LATE_PARTITIONS = 200
+LATE_PARTITIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,29 +79,35 @@ class ShardSweep:
         with self._timed("publish"):
             if not self._options.dry_run:
                 Thresholds(self._store).raise_strategy(self._strategy, self._horizon.sweep_ts)
-            self._view = SweepView(self._store, self._horizon, self._options.dry_run)
+            self._view = SweepView.published(self._store, self._horizon, self._options.dry_run)
         self._judge = Judge(
             self._store, self._strategy, self._view, self._parking, self._clock, self._options.grace_s, self._summary,
             self._counted,
         )  # fmt: skip
         with self._timed("parked"):
-            self._judge.rejudge_parked()
-        protections = ProtectionCatalog(self._store).protections()
+            self._sweep_parked()
+        self._protections = ProtectionCatalog(self._store).protections()
         begin = self._progress.of(self._strategy, self._shard)
         self._summary.progress_before = self._summary.progress = begin
         with self._timed("late"):
-            self._sweep_late(begin, protections)
+            self._sweep_late(begin)
         with self._timed("queue"):
-            self._sweep_queue(begin, protections)
-        self._summary.range_deletes = len(self._counted.ranged)
-        self._summary.sentinels = len(self._counted.sentinels)
+            self._sweep_queue(begin)
+        self._count_cells()
         return self._summary
 
-    def _sweep_queue(self, begin: int, protections: Protections) -> None:
+    def _count_cells(self) -> None:
+        self._summary.range_deletes = len(self._counted.ranged)
+        self._summary.sentinels = len(self._counted.sentinels)
+
+    def _sweep_parked(self) -> None:
+        self._judge.rejudge_parked()
+
+    def _sweep_queue(self, begin: int) -> None:
         sweep_ts = self._horizon.sweep_ts
         batches = self._reader.batches(begin, sweep_ts, self._spending.batch_size(self._options.batch))
         for batch in batches:
-            stopped = self._sweep_batch(batch, protections)
+            stopped = self._sweep_batch(batch)
             if stopped == "blocked":
                 self._summary.blocked += sum(len(rest.entries) for rest in batches)
             if stopped:
@@ -110,7 +115,7 @@ class ShardSweep:
                 return
         self._advance(sweep_ts - 1)
 
-    def _sweep_batch(self, batch: Batch, protections: Protections) -> str | None:
+    def _sweep_batch(self, batch: Batch) -> str | None:
         """Why the run ends here, or None to go on."""
         outcomes = self._outcomes({raw.start for raw in batch.entries if raw.start is not None})
         entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
@@ -120,7 +125,7 @@ class ShardSweep:
                 self._summary.blocked += sum(1 for raw in batch.entries if (raw.start or 0) >= stop_at)
             entries = [entry for entry in entries if entry.start < stop_at]
             unreadable = [entry for entry in unreadable if (entry.start or 0) < stop_at]
-        self._judge.judge(entries, protections)
+        self._judge.judge(entries, self._protections)
         self._set_aside(unreadable)
         progress = batch.through if stop_at is None else stop_at - 1
         self._clean(batch, progress, stop_at)
@@ -133,15 +138,14 @@ class ShardSweep:
         lasting = batch.through is not None or batch.uses_up_a_row
         return why or (self._spending.exhausted() if lasting else None)
 
-    def _sweep_late(self, progress: int, protections: Protections) -> None:
+    def _sweep_late(self, progress: int) -> None:
         """What landed below the progress belongs to transactions that looked too late and can't commit.
 
         Marks lead to some; the rows of the grace period's partitions are asked for as well, since a writer marks a
         partition once. Whoever comes later than that is for a table scan to find. In the partition under way, what a
         sweep has read is decided; what is not decided came late.
         """
-        since = Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000)
-        for batch in self._reader.late(since or 0, progress, _LATE_PARTITIONS):
+        for batch in self._reader.late(self._late_since(), progress, LATE_PARTITIONS):
             starts = {raw.start for raw in batch.entries if raw.start is not None}
             decided = self._commits.outcomes(starts)
             if not batch.partitions:
@@ -150,10 +154,13 @@ class ShardSweep:
             if any(commit >= self._horizon.sweep_ts for commit in outcomes.values()):
                 continue
             entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
-            self._judge.judge(entries, protections)
+            self._judge.judge(entries, self._protections)
             self._set_aside(unreadable)
             self._clean(batch, progress, None)
             self._summary.entries += len(entries)
+
+    def _late_since(self) -> int:
+        return Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000) or 0
 
     def _stop(self, entries: Sequence[Entry], outcomes: dict[int, int]) -> tuple[int | None, str | None]:
         """The least start that can't be dealt with in this run, and why."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from sweep_tasks.clock import Clock
-from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.model import EVERYTHING, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
@@ -49,14 +49,14 @@ class Judge:
         self._park(decided.parked)
         self._summary.parked += len(decided.parked)
 
-    def rejudge_parked(self) -> None:
+    def rejudge_parked(self, columns: Span = EVERYTHING) -> None:
         """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records.
 
         A list of records older than the page could lack the record that an entry was parked under in between, and we
         would judge as free what it protects.
         """
         after = b""
-        while page := self._parking.page(after, _PAGE):
+        while page := self._parking.page(after, _PAGE, columns):
             protections = self._records.protections()
             hold = page[0].hold
             under = [entry for entry in page if entry.hold == hold]
@@ -64,6 +64,16 @@ class Judge:
             self._rejudge(due, protections)
             read_on = due if hold.why is not Why.RETENTION else self._may_be_due(under[-1])
             after = under[-1].column() if read_on else self._parking.behind(hold)
+
+    def due_holds(self) -> Iterator[ParkedEntry]:
+        """The first entry under each hold that has some which are due, or may have: one look for each hold."""
+        after = b""
+        while page := self._parking.page(after, 1):
+            protections = self._records.protections()
+            first = page[0]
+            if self._is_due(first, protections) or (first.hold.why is Why.RETENTION and self._may_be_due(first)):
+                yield first
+            after = self._parking.behind(first.hold)
 
     def _rejudge(self, due: Collection[ParkedEntry], protections: Protections) -> None:
         """New parking, then tombstones, then the old parking goes: an entry is at any time in one place at least."""
@@ -109,7 +119,7 @@ class Judge:
         return plan(entries, self._strategy, self._view.tables, protections, until_ms)
 
     def _apply(self, decided: Plan) -> None:
-        done: Applied = self._actions.apply(decided, self._view.marks)
+        done: Applied = self._actions.apply(decided, self._view.tables)
         self._counted.ranged.add(done.ranged)
         self._counted.sentinels.add(done.sentinels)
         self._summary.aborted_deletes += done.aborted

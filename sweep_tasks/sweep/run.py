@@ -94,7 +94,7 @@ def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarant
     strategy, shard = entries[0].strategy, entries[0].shard
     sweep_ts = Thresholds(store).of_strategy(strategy)
     summary = Summary(strategy, shard, sweep_ts)
-    view = SweepView(store, Horizon(sweep_ts, clock.now_ms()), dry_run=False)
+    view = SweepView.published(store, Horizon(sweep_ts, clock.now_ms()), dry_run=False)
     raw = [RawEntry(entry.start, entry.place, entry.value) for entry in entries]
     outcomes = CommitTable(store).abort([entry.start for entry in entries if entry.start is not None])
     readable, unreadable = view.decoded(raw, outcomes, strategy, shard)

@@ -21,24 +21,31 @@ _NO_ID = 0
 
 
 class SweepView:
-    """Read once for each sweep, after the threshold is published and before protections are read."""
+    """Read once for each sweep, and the same for all who work on it."""
 
-    def __init__(self, store: Store, horizon: Horizon, dry_run: bool) -> None:
+    def __init__(self, store: Store, tables: dict[TableRef, TableView], dry_run: bool) -> None:
+        self.tables = tables
         self._dry_run = dry_run
         self._thresholds = Thresholds(store)
         self._ids = TableIds(store)
+
+    @classmethod
+    def published(cls, store: Store, horizon: Horizon, dry_run: bool) -> SweepView:
+        """To be read after the threshold is published and before protections are. Tables with a retention of their own
+        have their thresholds published here."""
+        thresholds, puncher = Thresholds(store), Puncher(store)
         metadata = store.tables()
-        self.marks = self._thresholds.marks(list(metadata))
-        self.tables: dict[TableRef, TableView] = {}
-        puncher = Puncher(store)
+        marks = thresholds.marks(list(metadata))
+        tables: dict[TableRef, TableView] = {}
         for table, found in metadata.items():
             own: int | None = None
             if found.retention_s is not None:
                 old_enough = puncher.timestamp_at(horizon.wall_ms - found.retention_s * 1000) or 0
                 own = min(horizon.sweep_ts, old_enough)
                 if not dry_run:
-                    self._thresholds.raise_own(table, own)
-            self.tables[table] = TableView(found.strategy, self.marks[table], own, found.look_before_delete)
+                    thresholds.raise_own(table, own)
+            tables[table] = TableView(found.strategy, marks[table], own, found.look_before_delete)
+        return cls(store, tables, dry_run)
 
     def name_of(self, table_id: int) -> TableRef | None:
         return self._ids.name_of(table_id)

@@ -327,13 +327,14 @@ def the_own_threshold_of_a_table_is_not_raised(patch: Patch) -> None:
 
 @mistake(Administering)
 def a_tables_retention_is_ignored(patch: Patch) -> None:
-    init = SweepView.__init__
+    published = SweepView.published
 
-    def careless(self: SweepView, store: Store, horizon: Horizon, dry_run: bool) -> None:
-        init(self, store, horizon, dry_run)
-        self.tables = {table: view._replace(horizon=None) for table, view in self.tables.items()}
+    def careless(store: Store, horizon: Horizon, dry_run: bool) -> SweepView:
+        view = published(store, horizon, dry_run)
+        view.tables = {table: known._replace(horizon=None) for table, known in view.tables.items()}
+        return view
 
-    patch.setattr(SweepView, "__init__", careless)
+    patch.setattr(SweepView, "published", careless)
 
 
 @mistake(Administering)
