@@ -1,1 +1,1 @@
-"""Spark jobs: one file for each, a readable DataFrame pipeline over `sweep_tasks`."""
+"""Spark jobs: one file each that is a readable pipeline, and the parts they share."""

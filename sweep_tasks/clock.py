@@ -25,6 +25,19 @@ class SystemClock:
         time.sleep(seconds)
 
 
+class StandingClock:
+    """The time that somebody else has read: what many processes work by who must agree on it."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
 def to_ms(moment: pendulum.DateTime) -> int:
     return int(moment.timestamp() * 1000)
 

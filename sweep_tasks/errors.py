@@ -197,6 +197,12 @@ class TransactionTooLarge(SweepflowError):
     exit_code = EXIT_BAD_INPUT
 
 
+class LagObjectiveMissed(SweepflowError):
+    """Shards are further behind than their strategy's objective allows."""
+
+    code = "behind"
+
+
 class NotFound(SweepflowError):
     code = "not_found"
     exit_code = EXIT_NOT_FOUND
@@ -205,3 +211,31 @@ class NotFound(SweepflowError):
 class LimitExceeded(SweepflowError):
     code = "limit_exceeded"
     exit_code = EXIT_CONFLICT
+
+
+# --- Airflow ----------------------------------------------------------------------------------------------------
+
+
+class AirflowNotReady(SweepflowError):
+    """Airflow lacks something that a sweep needs: a pool, a connection, a login, an answer."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+
+class AirflowUnreachable(AirflowNotReady):
+    retryable = True
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------
+
+
+class JavaMissing(SweepflowError):
+    """Spark can't start on this machine; nothing was begun."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+
+class JobFailed(SweepflowError):
+    """A Spark job ended with an error; what it had done by then stands, and the next one goes on from there."""

@@ -57,6 +57,9 @@ class Command:
             self._settings = load_settings(**given)
         return self._settings
 
+    def use_store(self, url: str) -> None:
+        self._store_url, self._settings = url, None
+
     @property
     def store(self) -> Store:
         if self._store is None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli.command import JsonOption, StoreOption, command, lines_of
-from sweep_tasks.errors import EXIT_FAILED, NotYet
+from spark_jobs.environment import java_problem
+from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command, lines_of
+from sweep_tasks.errors import EXIT_FAILED, JavaMissing
+from sweep_tasks.scenario.engines import LocalEngine, SweepEngine
 from sweep_tasks.scenario.runner import run_scenario
 from sweep_tasks.store import initialise_store
 
@@ -40,13 +45,33 @@ def run(
     Without --store everything happens in memory; a store that holds data goes on with it. Ends with 1 if any operation
     failed.
     """
-    with command(ctx, store, as_json, default_store="memory:") as running:
+    with ExitStack() as until_the_end, command(ctx, store, as_json, default_store="memory:") as running:
+        sweeping: SweepEngine = LocalEngine()
         if engine is Engine.SPARK:
-            raise NotYet("engine: spark is not part of this version; use local")
+            sweeping = until_the_end.enter_context(_on_spark(running))
         initialise_store(running.settings.store, running.settings)
         failed = False
-        for outcome in run_scenario(lines_of(file), running.store, running.settings):
+        for outcome in run_scenario(lines_of(file), running.store, running.settings, sweeping):
             print(json.dumps(outcome), flush=True)
             failed = failed or "error" in outcome
         if failed:
             raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def _on_spark(running: Command) -> Iterator[SweepEngine]:
+    """Spark's workers are other processes and can't see this one's memory: without a store it is a file of its own."""
+    problem = java_problem()
+    if problem:
+        raise JavaMissing(problem)
+    from spark_jobs.session import local_session
+    from sweep_tasks.cli.spark_engine import SparkEngine
+
+    with tempfile.TemporaryDirectory() as folder:
+        if running.settings.store.startswith("memory:"):
+            running.use_store(f"sqlite:///{folder}/store.db")
+        spark = local_session("scenario")
+        try:
+            yield SparkEngine(spark, running.settings)
+        finally:
+            spark.stop()

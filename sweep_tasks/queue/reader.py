@@ -65,6 +65,10 @@ class Batch:
     uses_up_a_row: bool = False
     """A dedicated row that had entries is among those used up: a run may end here and will not begin it again."""
 
+    @property
+    def starts(self) -> set[int]:
+        return {raw.start for raw in self.entries if raw.start is not None}
+
 
 class _Group(NamedTuple):
     """Entries of one start timestamp, or a page of them."""

@@ -26,12 +26,12 @@ from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.scenario import fields as f
 from sweep_tasks.scenario.clock import ScenarioClock
+from sweep_tasks.scenario.engines import LocalEngine, Sweep, SweepEngine
 from sweep_tasks.scenario.fields import Field, ScenarioWrite
 from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.system import PARKED, QUARANTINE, QUEUE_CELLS, QUEUE_TIMESTAMPS, TRANSACTIONS
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.sweep.engine import SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.summary import Counted
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -54,9 +54,10 @@ class Unfinished(NamedTuple):
 class Operations:
     """A scenario under way: the store, its own clock, and the transactions it left unfinished."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, engine: SweepEngine | None = None) -> None:
         self._store = store
         self._settings = settings
+        self._engine = engine or LocalEngine()
         self._catalog = Catalog(store)
         self._timestamps = TimestampService(store)
         self._thresholds = Thresholds(store)
@@ -189,20 +190,18 @@ class Operations:
             raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0")
         self._timestamps.move_past(sweep_ts)
         options = SweepOptions(grace_s=self._settings.grace_s, batch=batch or self._settings.sweep_batch_entries)
-        horizon = Horizon(sweep_ts, self._clock.now_ms())
-        counted = Counted()
-        summaries = [
-            ShardSweep(self._store, strategy, each, horizon, self._clock, options, counted).run()
-            for each in ([shard] if shard is not None else range(number))
-        ]
+        shards = [shard] if shard is not None else range(number)
+        swept = self._engine.sweep(
+            self._store, Sweep(strategy, shards, Horizon(sweep_ts, self._clock.now_ms()), options), self._clock
+        )
         totals = {
-            name: sum(getattr(summary, name) for summary in summaries)
+            name: sum(getattr(summary, name) for summary in swept.summaries)
             for name in ("entries", "aborted_deletes", "parked", "unparked", "blocked")
         }
         return {
-            "progress": {str(summary.shard): summary.progress for summary in summaries},
-            "range_deletes": len(counted.ranged),
-            "sentinels": len(counted.sentinels),
+            "progress": {str(summary.shard): summary.progress for summary in swept.summaries},
+            "range_deletes": swept.range_deletes,
+            "sentinels": swept.sentinels,
             **totals,
         }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import SweepflowError
+from sweep_tasks.scenario.engines import SweepEngine
 from sweep_tasks.scenario.fields import checked
 from sweep_tasks.scenario.operations import LANGUAGE, Operations
 from sweep_tasks.store.contract import Store
@@ -21,9 +22,11 @@ class UnknownOperation(SweepflowError):
     code = "unknown_op"
 
 
-def run_scenario(lines: Iterable[str], store: Store, settings: Settings) -> Iterator[dict[str, Any]]:
+def run_scenario(
+    lines: Iterable[str], store: Store, settings: Settings, engine: SweepEngine | None = None
+) -> Iterator[dict[str, Any]]:
     """One outcome for each line that is not blank; a failed one has the key `error`."""
-    operations = Operations(store, settings)
+    operations = Operations(store, settings, engine)
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:

@@ -14,12 +14,13 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.cleaner import QueueCleaner
-from sweep_tasks.queue.encoding import FINE
+from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.quarantine import Quarantine, Quarantined
@@ -34,9 +35,9 @@ from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.commits import CommitTable
 
-LATE_PARTITIONS = 200
+_LATE_PARTITIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class SweepOptions:
     grace_s: int = 3_600
     budget: Budget = UNLIMITED
     dry_run: bool = False
+
+
+class Judged(NamedTuple):
+    """What became of a batch: how many entries were judged, and from which start on none were, and why."""
+
+    entries: int
+    stop_at: int | None = None
+    why: str | None = None
 
 
 class ShardSweep:
@@ -105,19 +114,38 @@ class ShardSweep:
 
     def _sweep_queue(self, begin: int) -> None:
         sweep_ts = self._horizon.sweep_ts
-        batches = self._reader.batches(begin, sweep_ts, self._spending.batch_size(self._options.batch))
+        batches = self._batches(begin)
         for batch in batches:
             stopped = self._sweep_batch(batch)
             if stopped == "blocked":
-                self._summary.blocked += sum(len(rest.entries) for rest in batches)
+                self._summary.blocked += self._entries_left(batches)
             if stopped:
                 self._summary.stopped = stopped
                 return
         self._advance(sweep_ts - 1)
 
+    def _batches(self, begin: int) -> Iterator[Batch]:
+        return self._reader.batches(begin, self._horizon.sweep_ts, self._spending.batch_size(self._options.batch))
+
+    def _entries_left(self, batches: Iterator[Batch]) -> int:
+        return sum(len(rest.entries) for rest in batches)
+
     def _sweep_batch(self, batch: Batch) -> str | None:
         """Why the run ends here, or None to go on."""
-        outcomes = self._outcomes({raw.start for raw in batch.entries if raw.start is not None})
+        judged, stop_at, why = self._judge_batch(batch)
+        progress = batch.through if stop_at is None else stop_at - 1
+        self._clean(batch, progress, stop_at)
+        if progress is not None:
+            self._advance(progress)
+        self._summary.batches += 1
+        self._summary.entries += judged
+        self._spending.spend(judged)
+        # A run that ends inside a dedicated row would begin that row again: it may end only where something lasts.
+        lasting = batch.through is not None or batch.uses_up_a_row
+        return why or (self._spending.exhausted() if lasting else None)
+
+    def _judge_batch(self, batch: Batch) -> Judged:
+        outcomes = self._commits.settled(batch.starts, self._options.dry_run)
         entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
         stop_at, why = self._stop(entries, outcomes)
         if stop_at is not None:
@@ -127,16 +155,7 @@ class ShardSweep:
             unreadable = [entry for entry in unreadable if (entry.start or 0) < stop_at]
         self._judge.judge(entries, self._protections)
         self._set_aside(unreadable)
-        progress = batch.through if stop_at is None else stop_at - 1
-        self._clean(batch, progress, stop_at)
-        if progress is not None:
-            self._advance(progress)
-        self._summary.batches += 1
-        self._summary.entries += len(entries)
-        self._spending.spend(len(entries))
-        # A run that ends inside a dedicated row would begin that row again: it may end only where something lasts.
-        lasting = batch.through is not None or batch.uses_up_a_row
-        return why or (self._spending.exhausted() if lasting else None)
+        return Judged(len(entries), stop_at, why)
 
     def _sweep_late(self, progress: int) -> None:
         """What landed below the progress belongs to transactions that looked too late and can't commit.
@@ -145,12 +164,11 @@ class ShardSweep:
         partition once. Whoever comes later than that is for a table scan to find. In the partition under way, what a
         sweep has read is decided; what is not decided came late.
         """
-        for batch in self._reader.late(self._late_since(), progress, LATE_PARTITIONS):
-            starts = {raw.start for raw in batch.entries if raw.start is not None}
-            decided = self._commits.outcomes(starts)
+        for batch in self._reader.late(self._late_since(), progress, _LATE_PARTITIONS):
+            decided = self._commits.outcomes(batch.starts)
             if not batch.partitions:
                 batch.entries = [raw for raw in batch.entries if raw.start is not None and raw.start not in decided]
-            outcomes = self._outcomes({raw.start for raw in batch.entries if raw.start is not None})
+            outcomes = self._commits.settled(batch.starts, self._options.dry_run)
             if any(commit >= self._horizon.sweep_ts for commit in outcomes.values()):
                 continue
             entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
@@ -162,6 +180,19 @@ class ShardSweep:
     def _late_since(self) -> int:
         return Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000) or 0
 
+    def _late_partitions(self, progress: int) -> list[int]:
+        """Where a look below the progress finds something, without reading it."""
+        return self._reader.late_partitions(self._late_since(), progress, _LATE_PARTITIONS)
+
+    def _some_came_late(self, progress: int) -> bool:
+        """Whether something undecided stands below the progress in the partition under way."""
+        partition = fine(progress + 1)
+        if progress < partition * FINE:
+            return False
+        found = self._reader.shared(partition, partition * FINE - 1, progress + 1)
+        starts = {each.start for each in found if each.start is not None}
+        return starts != set(self._commits.outcomes(starts))
+
     def _stop(self, entries: Sequence[Entry], outcomes: dict[int, int]) -> tuple[int | None, str | None]:
         """The least start that can't be dealt with in this run, and why."""
         blocked = min((start for start, commit in outcomes.items() if commit >= self._horizon.sweep_ts), default=None)
@@ -169,14 +200,6 @@ class ShardSweep:
         if over is not None:
             return over, "tombstones"
         return blocked, None if blocked is None else "blocked"
-
-    def _outcomes(self, starts: Collection[int]) -> dict[int, int]:
-        """Every transaction that started below the sweep timestamp is decided now, by us if by nobody else."""
-        decided = self._commits.outcomes(starts)
-        undecided = [start for start in starts if start not in decided]
-        if self._options.dry_run:
-            return decided | dict.fromkeys(undecided, ABORTED)
-        return decided | self._commits.abort(undecided)
 
     def _set_aside(self, unreadable: Collection[Quarantined]) -> None:
         self._summary.quarantined += len(unreadable)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
-from sweep_tasks.queue.encoding import FINE, fine
-from sweep_tasks.queue.reader import Reference
+from sweep_tasks.queue.encoding import FINE
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.engine import LATE_PARTITIONS, ShardSweep
+from sweep_tasks.sweep.engine import ShardSweep
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.summary import Summary
 
@@ -35,19 +34,8 @@ class IdleSweep(ShardSweep):
             raise WorkFound
 
     def _sweep_late(self, progress: int) -> None:
-        if self._reader.late_partitions(self._late_since(), progress, LATE_PARTITIONS) or self._came_late(progress):
+        if self._late_partitions(progress) or self._some_came_late(progress):
             raise WorkFound
-
-    def _came_late(self, progress: int) -> bool:
-        """Whether something undecided stands below the progress in the partition under way."""
-        partition = fine(progress + 1)
-        if progress < partition * FINE:
-            return False
-        starts: set[int] = set()
-        for found in self._reader.shared(partition, partition * FINE - 1, progress + 1):
-            if isinstance(found, Reference) or found.start is not None:
-                starts.add(found.start or 0)
-        return starts != set(self._commits.outcomes(starts))
 
     def _sweep_queue(self, begin: int) -> None:
         sweep_ts = self._horizon.sweep_ts

@@ -75,19 +75,37 @@ def plan(
         if entry.commit == ABORTED:
             result.exact.setdefault(entry.table, []).append((entry.cell, entry.start))
             result.parked.append(parked(entry, Hold(Why.GRACE, until_ms=grace_until_ms)))
-        elif view.horizon is not None and entry.commit >= view.horizon:
+        elif too_young(entry, view):
             result.parked.append(parked(entry, Hold(Why.RETENTION, table_id=entry.table_id)))
         else:
-            held_by = None
-            if protections.protects(entry.table):
-                held_by = holding(protections.covering(entry.table, entry.cell.row), entry.commit)
-            key = (entry.table_id, entry.cell, held_by)
+            key = (entry.table_id, entry.cell, holder(entry, protections))
             standing = acting.get(key)
             if standing is None or entry.start > standing.start:
                 acting[key] = entry
     for (_, _, held_by), entry in acting.items():
         _act(result, entry, held_by, strategy, tables[entry.table])
     return result
+
+
+def too_young(entry: Entry, view: TableView) -> bool:
+    return view.horizon is not None and entry.commit >= view.horizon
+
+
+def holder(entry: Entry, protections: Protections) -> Protection | None:
+    if not protections.protects(entry.table):
+        return None
+    return holding(protections.covering(entry.table, entry.cell.row), entry.commit)
+
+
+def segment(entry: Entry, view: TableView | None, protections: Protections) -> str:
+    """Names those entries of a cell of which only the greatest start acts. Whatever is judged by itself, because it was
+    aborted or is too young, has a segment of its own."""
+    if view is None:
+        return ""
+    if entry.commit == ABORTED or too_young(entry, view):
+        return f"start {entry.start}"
+    held_by = holder(entry, protections)
+    return f"{held_by.mode} {held_by.ts} {held_by.record}" if held_by else ""
 
 
 def holding(protections: Iterable[Protection], commit: int) -> Protection | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,6 +29,8 @@ class Summary:
     batches: int = 0
     stopped: str | None = None
     """Why it ended before everything was swept: blocked, entries, seconds or tombstones."""
+    workers: int = 0
+    """Processes of Spark that read and deleted; none where one process did everything."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
@@ -46,6 +49,9 @@ class DistinctCells:
 
     def __len__(self) -> int:
         return len(self._seen)
+
+    def __iter__(self) -> Iterator[tuple[TableRef, Cell]]:
+        return iter(self._seen)
 
 
 @dataclass(slots=True)

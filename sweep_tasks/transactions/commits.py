@@ -43,6 +43,12 @@ class CommitTable:
         aborted = var_signed_long(ABORTED)
         return self._remember(self._store.put_if_absent(TRANSACTIONS, {_cell(start): aborted for start in starts}))
 
+    def settled(self, starts: Collection[int], dry_run: bool = False) -> dict[int, int]:
+        """The outcome of every one: decided now, by us if by nobody else. A dry run only says what it would do."""
+        decided = self.outcomes(starts)
+        undecided = [start for start in starts if start not in decided]
+        return decided | (dict.fromkeys(undecided, ABORTED) if dry_run else self.abort(undecided))
+
     def _remember(self, standing: dict[Cell, bytes]) -> dict[int, int]:
         outcomes = {read_var_long(cell.row)[0]: read_var_signed_long(value)[0] for cell, value in standing.items()}
         if len(self._known) > _REMEMBERED:

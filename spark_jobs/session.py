@@ -1,0 +1,53 @@
+"""A Spark session for jobs of ours, and what became of an error in one of its workers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import signal
+import sys
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_jobs.environment import spark_environment
+from sweep_tasks import errors
+from sweep_tasks.errors import SweepflowError
+
+_DIE_WITH_PARENT = 1
+_OURS = re.compile(r"^sweep_tasks\.errors\.(\w+): (.*)$", re.MULTILINE)
+
+
+def spark_session(name: str) -> SparkSession:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return SparkSession.builder.appName(name).getOrCreate()
+
+
+def local_session(name: str) -> SparkSession:
+    """One on this machine, for a command that is not run by `spark-submit`."""
+    os.environ.update(spark_environment())
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] pyspark-shell")
+    return spark_session(name)
+
+
+def die_with_parent() -> None:
+    """A driver whose Java machine is gone must not go on. Only Linux can promise that; elsewhere it notices later."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+class WorkerFailed(SweepflowError):
+    """An error of ours that was raised in a worker, with its code and exit code."""
+
+
+def explained(error: PySparkException) -> SweepflowError | None:
+    """The error of ours behind a failed Spark job; None if it was none."""
+    found = _OURS.findall(str(error))
+    if not found:
+        return None
+    name, message = found[-1]
+    kind = getattr(errors, name, SweepflowError)
+    failed = WorkerFailed(message)
+    failed.code, failed.exit_code = kind.code, kind.exit_code  # type: ignore[misc]
+    return failed

@@ -1,0 +1,129 @@
+"""One shard's targeted sweep, as a Spark job.
+
+    spark-submit targeted_sweep.py --strategy conservative --shard 3
+
+reads what was queued between the shard's progress and the sweep timestamp, many fine partitions at a time, asks how
+each transaction ended, keeps of each cell what may still be needed, deletes the rest, cleans the queue and moves the
+progress. It may be killed at any moment and run twice at once. The last line it prints is its summary, as JSON; nothing
+to do is a summary too, and no Spark is started for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pendulum
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_jobs.session import die_with_parent, explained, spark_session
+from spark_jobs.shard import SparkShardSweep
+from sweep_tasks.clock import SystemClock, to_ms
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.store import open_store
+from sweep_tasks.sweep.order import SweepOrder
+from sweep_tasks.sweep.summary import Summary
+
+
+def main(arguments: list[str] | None = None) -> int:
+    die_with_parent()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    given = _parser().parse_args(arguments)
+    try:
+        settings = load_settings(**({"store": given.store} if given.store else {}))
+        document = sweep(_order(given), settings)
+    except SweepflowError as error:
+        return _failed(error)
+    except PySparkException as error:
+        ours = explained(error)
+        if ours is None:
+            raise
+        return _failed(ours)
+    line = json.dumps(document)
+    if given.summary:
+        _write(given.summary, line)
+    print(line, flush=True)
+    return 0
+
+
+def sweep(order: SweepOrder, settings: Settings) -> dict[str, Any]:
+    """Spark is started by the first step that needs it."""
+    clock = SystemClock()
+    started: list[SparkSession] = []
+
+    @functools.cache
+    def spark() -> SparkSession:
+        started.append(spark_session(f"targeted_sweep {order.strategy} {order.shard}"))
+        return started[0]
+
+    with open_store(settings.store, settings) as store:
+        horizon = order.horizon(store, settings, clock)
+        options = replace(order.options(settings), batch=settings.spark_batch_entries)
+        summary: Summary = SparkShardSweep(
+            spark, store, settings, order.strategy, order.shard, horizon, clock, options
+        ).run()
+    for session in started:
+        session.stop()
+    return summary.document() | {"engine": "spark" if started else "idle"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="targeted_sweep.py", description="Sweep one shard of one strategy.")
+    parser.add_argument("--strategy", required=True, choices=[s for s in SweepStrategy if s != SweepStrategy.NOTHING])
+    parser.add_argument("--shard", required=True, type=int)
+    parser.add_argument("--until", metavar="TIME", help="the end of the run's interval, ISO 8601; now if not given")
+    parser.add_argument("--stop-at", type=int, metavar="TIMESTAMP", help="go no further than this")
+    parser.add_argument("--max-entries", type=int, default=0, help="stop after so many entries; 0: no limit")
+    parser.add_argument("--max-seconds", type=float, default=0, help="stop after so many seconds; 0: no limit")
+    parser.add_argument("--dry-run", action="store_true", help="count what would be removed, remove nothing")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the summary there as well")
+    parser.add_argument("--store", metavar="URL", help="the setting SWEEPFLOW_STORE if not given")
+    return parser
+
+
+def _order(given: argparse.Namespace) -> SweepOrder:
+    return SweepOrder(
+        SweepStrategy(given.strategy),
+        given.shard,
+        _moment(given.until) if given.until else None,
+        given.stop_at,
+        given.max_entries,
+        given.max_seconds,
+        given.dry_run,
+    )
+
+
+def _moment(text: str) -> int:
+    try:
+        moment = pendulum.parse(text)
+    except ValueError:
+        moment = None
+    if not isinstance(moment, pendulum.DateTime):
+        raise BadValue("until", f"{text[:40]!r} is not a time; write it like 2026-01-31T10:00:00+00:00")
+    return to_ms(moment)
+
+
+def _failed(error: SweepflowError) -> int:
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return error.exit_code
+
+
+def _write(path: Path, line: str) -> None:
+    """Whoever finds the file finds all of it."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(f"{line}\n", encoding="utf-8")
+    draft.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""A scenario's sweeps on Spark: the job's own pipeline, in one session for the whole scenario."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_jobs.session import explained
+from spark_jobs.shard import SparkShardSweep, TouchedCells
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.scenario.engines import Sweep, Swept
+from sweep_tasks.store import Store
+
+
+class SparkEngine:
+    def __init__(self, spark: SparkSession, settings: Settings) -> None:
+        self._spark = spark
+        self._settings = settings
+
+    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept:
+        touched = TouchedCells()
+        try:
+            summaries = [
+                SparkShardSweep(
+                    lambda: self._spark, store, self._settings, sweep.strategy, shard, sweep.horizon, clock,
+                    sweep.options, touched,
+                ).run()
+                for shard in sweep.shards
+            ]  # fmt: skip
+            return Swept(summaries, *touched.count())
+        except PySparkException as error:
+            raise explained(error) or error from error
+        finally:
+            touched.forget()

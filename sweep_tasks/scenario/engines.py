@@ -1,0 +1,43 @@
+"""What carries out a scenario's sweeps: something that sweeps some shards and says what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.summary import Counted, Summary
+
+
+class Sweep(NamedTuple):
+    strategy: SweepStrategy
+    shards: Collection[int]
+    horizon: Horizon
+    options: SweepOptions
+
+
+class Swept(NamedTuple):
+    summaries: list[Summary]
+    range_deletes: int
+    """Distinct cells over all shards, as are sentinels."""
+    sentinels: int
+
+
+class SweepEngine(Protocol):
+    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept: ...
+
+
+class LocalEngine:
+    """In this process."""
+
+    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept:
+        counted = Counted()
+        summaries = [
+            ShardSweep(store, sweep.strategy, shard, sweep.horizon, clock, sweep.options, counted).run()
+            for shard in sweep.shards
+        ]
+        return Swept(summaries, len(counted.ranged), len(counted.sentinels))
