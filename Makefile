@@ -1,4 +1,4 @@
-# Everything a fresh machine needs: Python 3.11 or later, and the package index.
+# Everything a fresh machine needs: Python 3.11 or later, Java 17 or later for Spark, and the package index.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup lint types layers test test-fast test-long bench format clean
+.PHONY: help setup run ui lint types layers test test-fast test-long bench format clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -21,6 +21,13 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+run: $(READY)  ## Load a demo store, sweep it through Airflow and Spark, and report
+	$(BIN)/sweepflow demo --airflow
+
+ui: $(READY)  ## Airflow with the DAGs, the pools and the demo store, until Ctrl-C
+	$(BIN)/sweepflow demo --only-load
+	SWEEPFLOW_SHARDS=2 $(BIN)/sweepflow airflow up --store sqlite:///.sweepflow/demo/demo.db
 
 lint: $(READY)  ## Style
 	$(BIN)/ruff check .
@@ -48,5 +55,5 @@ format: $(READY)  ## Rewrite the code in the house style
 	$(BIN)/ruff format .
 
 clean:  ## Remove what was installed and made
-	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .sweepflow build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

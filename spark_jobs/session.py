@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -21,7 +22,26 @@ _OURS = re.compile(r"^sweep_tasks\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 def spark_session(name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return SparkSession.builder.appName(name).getOrCreate()
+    session = SparkSession.builder.appName(name).getOrCreate()
+    session.conf.set("spark.sql.shuffle.partitions", 2 * session.sparkContext.defaultParallelism)
+    return session
+
+
+class LazySpark:
+    """A session that is started when it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._session: SparkSession | None = None
+        self.seconds: float | None = None
+        """How long the start took; None if there was none."""
+
+    def __call__(self) -> SparkSession:
+        if self._session is None:
+            began = time.perf_counter()
+            self._session = spark_session(self._name)
+            self.seconds = time.perf_counter() - began
+        return self._session
 
 
 def local_session(name: str) -> SparkSession:

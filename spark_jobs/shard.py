@@ -213,7 +213,7 @@ class SparkShardSweep(ShardSweep):
     def _cut(self, window: Window, size: int) -> Iterator[WindowBatch]:
         by_start: Iterator[tuple[int, int]] = iter([(window.first or 0, window.entries)])
         if window.entries > size:
-            rows = frames.entries_by_start(frames.entries_only(window.frame)).toLocalIterator()
+            rows = frames.entries_by_start(frames.entries_only(window.frame)).collect()
             by_start = ((row.start, row["count"]) for row in rows)
         for cut in cuts(by_start, size, window.partitions, self._horizon.sweep_ts):
             yield WindowBatch(

@@ -11,7 +11,6 @@ to do is a summary too, and no Spark is started for it.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import sys
@@ -22,9 +21,8 @@ from typing import Any
 import pendulum
 import structlog
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
-from spark_jobs.session import die_with_parent, explained, spark_session
+from spark_jobs.session import LazySpark, die_with_parent, explained
 from spark_jobs.shard import SparkShardSweep
 from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.config import Settings, load_settings
@@ -59,22 +57,17 @@ def main(arguments: list[str] | None = None) -> int:
 def sweep(order: SweepOrder, settings: Settings) -> dict[str, Any]:
     """Spark is started by the first step that needs it."""
     clock = SystemClock()
-    started: list[SparkSession] = []
-
-    @functools.cache
-    def spark() -> SparkSession:
-        started.append(spark_session(f"targeted_sweep {order.strategy} {order.shard}"))
-        return started[0]
-
+    spark = LazySpark(f"targeted_sweep {order.strategy} {order.shard}")
     with open_store(settings.store, settings) as store:
         horizon = order.horizon(store, settings, clock)
         options = replace(order.options(settings), batch=settings.spark_batch_entries)
         summary: Summary = SparkShardSweep(
             spark, store, settings, order.strategy, order.shard, horizon, clock, options
         ).run()
-    for session in started:
-        session.stop()
-    return summary.document() | {"engine": "spark" if started else "idle"}
+    if spark.seconds is not None:
+        summary.seconds["spark"] = spark.seconds
+        spark().stop()
+    return summary.document() | {"engine": "idle" if spark.seconds is None else "spark"}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AwareDatetime, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
@@ -59,6 +59,16 @@ class Settings(BaseSettings):
     shards: int = Field(default=4, ge=1, le=256, description="queues of each strategy, a task each; can only grow")
     sweep_tasks_at_once: int = Field(default=2, ge=1, description="shards of each strategy swept at the same time")
     spark_batch_entries: int = Field(default=500_000, gt=0, description="queue entries a Spark job judges at a time")
+    catch_up_from: AwareDatetime | None = Field(
+        default=None, description="the first hour of the schedule, each missed one is made up for; none: the last only"
+    )
+    task_retries: int = Field(default=3, ge=0, description="how often Airflow tries a failed shard again in one run")
+    task_retry_delay_s: float = Field(default=60.0, gt=0, description="how long before the first time, then twice that")
+    task_timeout_s: int = Field(default=7_200, gt=0, description="a task that takes longer is ended, and tried again")
+    task_folder: Path | None = Field(
+        default=None, description="where tasks keep files while they run; none: in the system's temporary folder"
+    )
+    run_deadline_s: int = Field(default=3_000, ge=0, description="a run that takes longer is alerted about; 0: none is")
     lag_objective_conservative_s: int = Field(
         default=14_400, gt=0, description="how far behind a conservative shard may be before somebody is told"
     )
@@ -136,3 +146,20 @@ def _alert_problem(settings: Settings) -> str | None:
     if settings.alert_webhook_token and not url.startswith("https://"):
         return "alert_webhook_token would go out unencrypted; give an alert_webhook_url that starts with https://"
     return None
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a child process would get of ours, to be added to."""
+    return dict(os.environ)
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """The variables that give a child process these settings; those left at their default are left out."""
+    given = {name: getattr(settings, name) for name in settings.model_fields_set}
+    return {f"SWEEPFLOW_{name.upper()}": _as_text(value) for name, value in given.items() if value is not None}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -18,9 +18,9 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.progress import NEVER_SWEPT, QUEUES, Progress
 from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.engine import SweepOptions
+from sweep_tasks.sweep.lag import lag_s, swept_up_to
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 
@@ -88,13 +88,17 @@ def status(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = 
 
 def _status(run: Command) -> dict[str, Any]:
     store = run.store
-    puncher = Puncher(store)
     now_ms = SystemClock().now_ms()
     thresholds = Thresholds(store)
     leases = Leases(store, run.settings.lease_ttl_s).open()
     shards = [
-        {"strategy": strategy.value, "shard": shard, "progress": ts, "lag_s": _lag_s(puncher, ts, now_ms)}
-        for (strategy, shard), ts in Progress(store).all().items()
+        {
+            "strategy": each.strategy.value,
+            "shard": each.shard,
+            "progress": each.progress,
+            "lag_s": None if each.moment_ms is None else lag_s(each.moment_ms, now_ms),
+        }
+        for each in swept_up_to(store)
     ]
     return {
         "now": str(from_ms(now_ms)),
@@ -105,12 +109,6 @@ def _status(run: Command) -> dict[str, Any]:
         "oldest_open_transaction": {"lease": leases[0].ts, "owner": leases[0].owner} if leases else None,
         "protections": len(ProtectionCatalog(store).records()),
     }
-
-
-def _lag_s(puncher: Puncher, progress: int, now_ms: int) -> int | None:
-    """How long ago the progress was the present: by the clock, so that it grows while nothing runs."""
-    moment = puncher.moment_of(progress)
-    return None if moment is None else (now_ms - moment) // 1000
 
 
 def _print_status(out: Console, document: dict[str, Any]) -> None:

@@ -68,6 +68,13 @@ class Change(NamedTuple):
     new: bytes | None
 
 
+class Size(NamedTuple):
+    """Bytes on disk: in use, and free within the file, where new data goes first."""
+
+    used: int
+    free: int
+
+
 CellPage = Page[tuple[Cell, Version], Cell]
 VersionPage = Page[StoredVersion, tuple[Cell, int]]
 
@@ -211,6 +218,10 @@ class Store(ABC):
         raise StoreBusy(f"store: a register of {table} changed {_UPDATE_ATTEMPTS} times under us; try again later")
 
     # --- housekeeping -------------------------------------------------------------------------------------------
+
+    def size(self) -> Size | None:
+        """What the store takes; None for one that can't tell."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

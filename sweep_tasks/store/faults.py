@@ -76,6 +76,7 @@ class FaultyStore(Store):
     compare_and_set = _call_point("compare_and_set")
     update = _call_point("update")
     remove = _call_point("remove")
+    size = _call_point("size")
 
     def _call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self.crashed:

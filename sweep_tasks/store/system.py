@@ -14,6 +14,7 @@ PUNCHES = TableRef("", "_punches")
 LEASES = TableRef("", "_leases")
 THRESHOLDS = TableRef("", "_thresholds")
 PROTECTIONS = TableRef("", "_protections")
+ALERTS = TableRef("", "_alerts")
 
 QUEUE_CELLS = TableRef(RESERVED_NAMESPACE, "sweepableCells")
 QUEUE_TIMESTAMPS = TableRef(RESERVED_NAMESPACE, "sweepableTimestamps")
@@ -31,4 +32,5 @@ QUEUE_TABLES = {
     **dict.fromkeys((QUEUE_PROGRESS, NAME_TO_ID, ID_TO_NAME, PROTECTIONS), REGISTERS),
     **dict.fromkeys((QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED, QUARANTINE), CELLS),
 }
-SYSTEM_TABLES = COORDINATION_TABLES | QUEUE_TABLES
+ALERT_TABLES = {ALERTS: REGISTERS}
+SYSTEM_TABLES = COORDINATION_TABLES | QUEUE_TABLES | ALERT_TABLES

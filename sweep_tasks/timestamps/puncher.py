@@ -79,6 +79,13 @@ class Puncher:
         found = self._store.read(PUNCHES, [_LAST]).get(_LAST)
         return _decoded(found) if found else None
 
+    def first(self) -> Punch | None:
+        """The oldest pair on record."""
+        for day in sorted(cell.column for cell in self._store.read_rows(PUNCHES, [_DAYS])):
+            for cell, ts in self._store.read_rows(PUNCHES, [day]).items():
+                return Punch(read_var_long(cell.column)[0], read_var_long(ts)[0])
+        return self.last()
+
     def timestamp_at(self, wall_ms: int) -> int | None:
         """The greatest timestamp known to have been handed out by then; None if the record does not go back so far."""
         last = self.last()

@@ -28,7 +28,7 @@ from sweep_tasks.model import (
     Version,
     VersionRange,
 )
-from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Store, VersionPage
+from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Size, Store, VersionPage
 from sweep_tasks.store.metadata import dump_metadata, load_metadata
 from sweep_tasks.store.sqlite.connection import Connections, Durability
 from sweep_tasks.store.sqlite.schema import (
@@ -319,6 +319,15 @@ class SQLiteStore(Store):
             connection.execute(f"INSERT OR REPLACE INTO {name} VALUES (?, ?, ?, ?)", (*cell, value, expires))
 
     # --- housekeeping -------------------------------------------------------------------------------------------
+
+    def size(self) -> Size:
+        """By pages, so that what still stands in the log counts too. Deleting frees pages and never shrinks the file."""
+        with self._connections.reading() as connection:
+            bytes_a_page, pages, free = (
+                int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+                for name in ("page_size", "page_count", "freelist_count")
+            )
+        return Size((pages - free) * bytes_a_page, free * bytes_a_page)
 
     def close(self) -> None:
         self._connections.close()

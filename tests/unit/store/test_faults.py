@@ -42,8 +42,9 @@ EVERY_CALL: dict[str, Callable[[Store], Any]] = {
     "compare_and_set": lambda store: store.compare_and_set(LEASES, B.row, {B.column: Change(b"x", b"y")}),
     "update": lambda store: store.update(LEASES, B, lambda _: b"z"),
     "remove": lambda store: store.remove(LEASES, [B]),
+    "size": lambda store: store.size(),
 }
-READS = {"tables", "get", "newest", "timestamps", "scan", "scan_versions", "read", "read_rows", "scan_registers"}
+READS = {"tables", "get", "newest", "timestamps", "scan", "scan_versions", "read", "read_rows", "scan_registers", "size"}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from sweep_tasks.model import Cell, TableMetadata, TableRef, Version
 from sweep_tasks.store import Change, Store, open_store
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.sqlite.schema import STEPS
-from sweep_tasks.store.system import LEASES
+from sweep_tasks.store.system import LEASES, SYSTEM_TABLES
 from tests.support.processes import in_processes
 
 WRITERS = 8
@@ -184,6 +184,13 @@ class TestOpening:
         raw = sqlite3.connect(path)
         assert raw.execute("SELECT text FROM later_version").fetchall() == [("migrated",)]
         raw.close()
+
+    @pytest.mark.parametrize("version", range(1, len(STEPS)))
+    def test_every_earlier_schema_is_brought_up_to_this_one(self, tmp_path: Path, version: int) -> None:
+        path = tmp_path / "store.db"
+        SQLiteStore.initialise(path, steps=STEPS[:version])
+        with SQLiteStore(path) as store:
+            assert store.tables() == SYSTEM_TABLES
 
     def test_a_migration_that_fails_leaves_the_store_as_it_was(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"

@@ -48,6 +48,19 @@ def test_before_the_first_punch_nothing_is_known(puncher: Puncher) -> None:
     assert puncher.timestamp_at(-1) is None
 
 
+def test_the_first_punch_is_the_oldest_on_record(puncher: Puncher) -> None:
+    assert puncher.first() is None
+    for punch in (Punch(5 * DAY, 10), Punch(5 * DAY + HOUR, 20), Punch(200 * DAY, 30)):
+        puncher.record(punch)
+        assert puncher.first() == Punch(5 * DAY, 10)
+
+
+def test_a_puncher_that_died_at_the_first_punch_has_that_as_the_first(memory: MemoryStore) -> None:
+    with pytest.raises(ProcessCrashed):
+        Puncher(FaultyStore(memory, before=on("put_if_absent", 1, crash))).record(Punch(2_000, 20))
+    assert Puncher(memory).first() == Punch(2_000, 20)
+
+
 @pytest.mark.parametrize("punch", [Punch(1_000, 50), Punch(999, 50), Punch(2_000, 9)])
 def test_a_punch_that_goes_back_is_refused_and_changes_nothing(puncher: Puncher, punch: Punch) -> None:
     puncher.record(Punch(1_000, 10))

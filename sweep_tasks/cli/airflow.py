@@ -1,0 +1,130 @@
+"""`sweepflow airflow`: what Airflow needs from an operator, and an Airflow of one's own to look at."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
+from sweep_tasks.errors import AirflowNotReady, BadValue
+from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.orchestration.pools import pools_document
+from sweep_tasks.store import initialise_store
+
+app = typer.Typer(
+    help="Pools for Airflow, and an Airflow on this machine.", no_args_is_help=True, rich_markup_mode=None
+)
+
+DEFAULT_FOLDER = Path(".sweepflow/airflow")
+
+
+@app.command()
+def pools(
+    ctx: typer.Context,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Only write the file that 'airflow pools import' takes.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create the pools that keep two runs from sweeping one shard at once, in the Airflow that the environment names.
+
+    Safe to repeat: run it again after the number of shards was raised.
+    """
+    with command(ctx, store, as_json) as run:
+        document = pools_document(run.settings.shards)
+        if write:
+            _write(write, document)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "pools.json")
+                _write(file, document)
+                _import(file)
+        done = f"written to {write}" if write else "are in Airflow, one slot each"
+        run.answer(
+            {"pools": list(document), "written": str(write) if write else None},
+            lambda out: out.print(f"{len(document)} pools {done}:", *document, sep="\n  "),
+        )
+
+
+def _write(file: Path, document: dict[str, dict[str, object]]) -> None:
+    try:
+        file.write_text(json.dumps(document, indent=2) + "\n")
+    except OSError as error:
+        raise BadValue("write", f"{file} can't be written: {error.strerror}") from error
+
+
+def _import(file: Path) -> None:
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "airflow", "pools", "import", str(file)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
+        raise AirflowNotReady(
+            f"airflow: 'airflow pools import' failed ({last[0]}); check AIRFLOW_HOME and AIRFLOW__DATABASE__…, and run "
+            "'airflow db migrate' if its metadata is new"
+        )
+
+
+@app.command()
+def up(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Option(help="Where its metadata, logs and passwords are kept.")] = DEFAULT_FOLDER,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Of the UI, on this machine only; 0: a free one.")
+    ] = 8080,
+    spark_master: Annotated[str, typer.Option(metavar="URL", help="Where Spark jobs run.")] = "local[2]",
+    paused: Annotated[bool, typer.Option("--paused", help="Leave the schedule off.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a complete Airflow on this machine until Ctrl-C: for a look at the DAGs, not for production."""
+    with command(ctx, store, as_json) as run:
+        signal.signal(signal.SIGTERM, _interrupt)
+        steps = Console(stderr=True)
+        airflow = LocalAirflow(
+            folder,
+            run.settings,
+            port=port or None,
+            spark_master=spark_master,
+            say=lambda step: steps.print(f"{step} …"),
+        )
+        initialise_store(run.settings.store, run.settings)
+        try:
+            with airflow:
+                airflow.unpause(TARGETED_SWEEP, paused=paused)
+                _welcome(run, airflow)
+                while True:
+                    airflow.check()
+                    time.sleep(1)
+        except KeyboardInterrupt:
+            steps.print("stopped")
+
+
+def _welcome(run: Command, airflow: LocalAirflow) -> None:
+    user, password = airflow.secrets.admin
+    run.answer(
+        {"address": airflow.address, "user": user, "password": password, "folder": str(airflow.folder)},
+        lambda out: out.print(
+            f"\nAirflow is at {airflow.address}\nuser {user}, password {password}\n"
+            f"The sweep is the DAG {TARGETED_SWEEP}; Ctrl-C stops everything, {airflow.folder} keeps it.",
+            highlight=False,
+            markup=False,
+        ),
+    )
+    sys.stdout.flush()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

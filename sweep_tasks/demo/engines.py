@@ -1,0 +1,50 @@
+"""Ways to sweep the demo's store from a terminal: in this process, or by a Spark job for each strategy and shard."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_submit
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings, as_environment, inherited_environment
+from sweep_tasks.errors import JobFailed
+from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.run import Sweeper
+
+Telling = Callable[[str], None]
+
+
+def sweep_here(store: Store, settings: Settings, clock: Clock) -> Iterator[dict[str, Any]]:
+    for summary in Sweeper(store, settings, clock).sweep():
+        yield summary.document() | {"engine": "local"}
+
+
+def sweep_by_spark(settings: Settings, about_to: Telling) -> Iterator[dict[str, Any]]:
+    """One job after the other, as Airflow's tasks submit them; `about_to` hears which comes next."""
+    with tempfile.TemporaryDirectory() as folder:
+        for strategy in QUEUES:
+            for shard in range(settings.shards):
+                about_to(f"Spark sweeps {strategy} shard {shard}")
+                summary = Path(folder) / f"{strategy}-{shard}.json"
+                _submit(settings, "--strategy", strategy, "--shard", str(shard), "--summary", str(summary))
+                document: dict[str, Any] = json.loads(summary.read_text())
+                yield document
+
+
+def _submit(settings: Settings, *arguments: str) -> None:
+    ended = subprocess.run(  # noqa: S603
+        [spark_submit(), "--master", "local[*]", TARGETED_SWEEP, *arguments],
+        env=inherited_environment() | spark_environment() | as_environment(settings),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        said = ended.stderr.strip().splitlines() or ["it said nothing"]
+        raise JobFailed(f"spark: {' '.join(arguments[:4])} ended with code {ended.returncode}: {said[-1]}")

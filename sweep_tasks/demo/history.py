@@ -1,0 +1,147 @@
+"""Hours of history in a few seconds: real transactions, on a clock that is moved by hand.
+
+Everything goes through the transaction client, the queue, the wall-clock map and the leases, in the order of time, so
+that the store ends up as hours of real use would have left it. Processes that die do so inside a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import WriteConflict
+from sweep_tasks.model import DELETE_MARKER, Cell, TableRef
+from sweep_tasks.store.contract import Store
+from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash
+from sweep_tasks.store.system import TRANSACTIONS
+from sweep_tasks.timestamps.leases import Leases
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions import Transaction, TransactionManager
+from sweep_tasks.transactions.keeper import LeaseKeeper
+
+Writes = Mapping[TableRef, Mapping[Cell, bytes]]
+
+MINUTE_MS = 60_000
+TIMESTAMPS_A_MINUTE = 1_000
+"""Of a busy application: six hours of history reach over several partitions of the queue."""
+_LOADING_TTL_S = 3_600.0
+"""History passes faster than leases run out, and nobody renews them while it does."""
+
+
+class HistoryClock:
+    """Shows a moment of the past until it is moved."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def sleep(self, seconds: float) -> None:
+        self._now_ms += int(seconds * 1000)
+
+    def reach(self, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+
+
+class OpenTransaction:
+    """One that is still open, and does nothing but keep its lease for as long as this object is not closed."""
+
+    def __init__(self, store: Store, lease_ttl_s: float) -> None:
+        self._keeper = LeaseKeeper(Leases(store, lease_ttl_s), lease_ttl_s / 3, also=lambda: None)
+        timestamps = TimestampService(store)
+        self._lease = self._keeper.take(timestamps.fresh())
+        self.lease_ts = self._lease.ts
+        self.start = timestamps.fresh()
+
+    def close(self) -> None:
+        self._keeper.give_back(self._lease)
+        self._keeper.close()
+
+
+class History:
+    def __init__(self, store: Store, settings: Settings, clock: Clock, minutes: int) -> None:
+        """Begins so many minutes ago."""
+        self.store = store
+        self._settings = settings.model_copy(update={"lease_ttl_s": _LOADING_TTL_S})
+        self._begin_ms = clock.now_ms() - minutes * MINUTE_MS
+        self._clock = HistoryClock(self._begin_ms)
+        self._timestamps = TimestampService(store)
+        self._first_ts = self._timestamps.greatest()
+        self._puncher = Puncher(store)
+        self._manager = self._manager_on(store)
+        self.transactions = self.writes = 0
+
+    def reach(self, minute: int) -> None:
+        """Let time pass up to a minute after the beginning, and record which timestamp that was."""
+        self._clock.reach(self._begin_ms + minute * MINUTE_MS)
+        self._timestamps.move_past(self._first_ts + minute * TIMESTAMPS_A_MINUTE)
+        self._puncher.punch(self._timestamps, self._clock)
+
+    def now_ts(self) -> int:
+        """A timestamp that everything committed so far is visible at."""
+        return self._timestamps.fresh()
+
+    def write(self, writes: Writes) -> None:
+        self.begin(writes).commit()
+
+    def begin(self, writes: Writes) -> Transaction:
+        """A transaction that its owner commits later."""
+        return self._filled(self._manager.transaction(), writes)
+
+    def lose_a_race(self, writes: Writes) -> bool:
+        """Two transactions write the same cells at once; whether the second was turned away."""
+        second = self.begin(writes)
+        self.write(writes)
+        try:
+            second.commit()
+        except WriteConflict:
+            return True
+        return False
+
+    def die_committing(self, writes: Writes, *, values_written: bool) -> int:
+        """A process that ends just before its values are stored, or with its values stored and just before its commit
+        is decided. Its lease runs out at once: that was long ago. Returns its start timestamp."""
+        last = "put_if_absent" if values_written else "put"
+        process = FaultyStore(self.store)
+        transaction = self._filled(self._manager_on(process).transaction(), writes)
+        process.before = lambda call: _crash_at(call, last, writes)
+        try:
+            transaction.commit()
+        except ProcessCrashed:
+            leases = self._manager.leases
+            leases.release([lease for lease in leases.open() if lease.start == transaction.start])
+        return transaction.start
+
+    def read(self, writes: Writes) -> None:
+        """Whoever reads what dead writers left rolls them back."""
+        with self._manager.transaction() as reader:
+            for table, values in writes.items():
+                reader.get_many(table, list(values))
+
+    def close(self) -> None:
+        self._manager.close()
+
+    def _manager_on(self, store: Store) -> TransactionManager:
+        return TransactionManager(store, self._settings, clock=self._clock, renew_leases=False)
+
+    def _filled(self, transaction: Transaction, writes: Writes) -> Transaction:
+        self.transactions += 1
+        for table, values in writes.items():
+            self.writes += len(values)
+            transaction.put_many(table, {cell: value for cell, value in values.items() if value != DELETE_MARKER})
+            transaction.delete_many(table, [cell for cell, value in values.items() if value == DELETE_MARKER])
+        return transaction
+
+
+def _crash_at(call: Call, last: str, writes: Writes) -> None:
+    if call.name != last:
+        return
+    if last == "put_if_absent":
+        at_last_step = call.arguments[0] == TRANSACTIONS
+    else:
+        at_last_step = not writes.keys().isdisjoint(call.arguments[1])
+    if at_last_step:
+        crash(call)

@@ -1,0 +1,79 @@
+"""Sweeping the demo's store as it is meant to be: by a run of the `targeted_sweep` DAG in an Airflow of its own.
+
+Airflow is started for the run and stopped after it, whatever happens in between; what it knows about the run stays in
+its folder, for `sweepflow airflow up` to show.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import JobFailed
+from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.orchestration.pools import SWEPT
+
+TASKS_AT_ONCE = 2
+"""Spark jobs, mostly: as many as a small machine has cores."""
+OTHER_TASKS = 3
+"""Of a run, beside those of the shards: to prepare, to check the lag, to finish."""
+ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+_LOOK_EVERY_S = 1.0
+_RUN_ENDED = ("success", "failed")
+
+Telling = Callable[[str, str], None]
+"""Hears the name of a task and the state it is in now."""
+
+
+@contextmanager
+def running_airflow(folder: Path, settings: Settings, say: Callable[[str], None]) -> Iterator[LocalAirflow]:
+    """With the schedule set to begin with the hour under way: nothing runs but what is asked for."""
+    this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    quiet = settings.model_copy(update={"catch_up_from": this_hour})
+    airflow = LocalAirflow(folder, quiet, tasks_at_once=TASKS_AT_ONCE, say=say)
+    airflow.start()
+    try:
+        yield airflow
+    finally:
+        say("stopping Airflow")
+        airflow.stop()
+
+
+def run_dag(airflow: LocalAirflow, shards: int, on_change: Telling) -> list[dict[str, Any]]:
+    """The summaries of all shards, from the XComs of one run."""
+    airflow.unpause(TARGETED_SWEEP)
+    run_id = airflow.trigger(TARGETED_SWEEP)
+    state = _watch(airflow, run_id, on_change)
+    if state != "success":
+        states = airflow.task_states(TARGETED_SWEEP, run_id)
+        failed = sorted(task for task, ended in states.items() if ended == "failed")
+        raise JobFailed(
+            f"airflow: run {run_id} of {TARGETED_SWEEP} {state} at {', '.join(failed) or 'no task'}; "
+            f"the logs are in {airflow.folder / 'logs'}"
+        )
+    return [airflow.xcom(TARGETED_SWEEP, run_id, task) for task in sweep_tasks(shards)]
+
+
+def sweep_tasks(shards: int) -> list[str]:
+    return [f"{strategy}.shard_{shard}" for strategy in SWEPT for shard in range(shards)]
+
+
+def _watch(airflow: LocalAirflow, run_id: str, on_change: Telling) -> str:
+    known: dict[str, str | None] = {}
+    while True:
+        airflow.check()
+        state = airflow.run_state(TARGETED_SWEEP, run_id)
+        states = airflow.task_states(TARGETED_SWEEP, run_id)
+        for task, now in sorted(states.items()):
+            if now and now != known.get(task):
+                on_change(task, now)
+        known = states
+        if state in _RUN_ENDED:
+            return state
+        time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,1 @@
+"""What the DAG files import: operators, pools, params, alerts."""

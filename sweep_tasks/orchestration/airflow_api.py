@@ -1,0 +1,85 @@
+"""Airflow's REST API, as much of it as a sweep needs.
+
+A task has no access to Airflow's database, and what it may ask the scheduler for does not include pools. So it logs in
+like anybody else, as a user who may only look.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Self
+
+import httpx
+
+from sweep_tasks.errors import AirflowNotReady, AirflowUnreachable
+from sweep_tasks.orchestration.pools import PREFIX
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+_PAGE = 50
+
+
+class AirflowApi:
+    def __init__(self, address: str, user: str, password: str, timeout_s: float = 60) -> None:
+        self._user, self._password = user, password
+        self._client = httpx.Client(base_url=address.rstrip("/"), timeout=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    @classmethod
+    def of(cls, connection: Connection) -> AirflowApi:
+        """From a connection of type http: the whole address as host, or its parts."""
+        host = connection.host or ""
+        address = host if "://" in host else f"{connection.schema or 'http'}://{host}"
+        port = f":{connection.port}" if connection.port else ""
+        return cls(address.rstrip("/") + port, connection.login or "", connection.password or "")
+
+    def call(self, method: str, path: str, json: Any = None, **query: Any) -> Any:
+        """The answer as JSON; `path` is what comes behind `/api/v2`. Logs in if that was not done yet, or ran out."""
+        for attempt in (1, 2):
+            answer = self._send(method, f"/api/v2{path}", json, query)
+            if answer.status_code != HTTPStatus.UNAUTHORIZED or attempt == 2:
+                break
+            self._log_in()
+        if answer.is_error:
+            raise AirflowNotReady(f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}")
+        return answer.json() if answer.content else None
+
+    def pool_slots(self) -> dict[str, int]:
+        """Every pool of ours, with its slots."""
+        slots: dict[str, int] = {}
+        while True:
+            page = self.call("GET", "/pools", limit=_PAGE, offset=len(slots), order_by="id", pool_name_pattern=PREFIX)
+            slots |= {pool["name"]: pool["slots"] for pool in page["pools"]}
+            if not page["pools"] or len(slots) >= page["total_entries"]:
+                return {name: number for name, number in slots.items() if name.startswith(PREFIX)}
+
+    def _send(self, method: str, path: str, json: Any, query: dict[str, Any] | None = None) -> httpx.Response:
+        try:
+            return self._client.request(method, path, json=json, params=query)
+        except httpx.HTTPError as error:
+            raise AirflowUnreachable(
+                f"airflow: {self._client.base_url} does not answer ({type(error).__name__}); "
+                "correct the address, or start the API server"
+            ) from error
+
+    def _log_in(self) -> None:
+        answer = self._send("POST", "/auth/token", {"username": self._user, "password": self._password})
+        if answer.is_error:
+            raise AirflowNotReady(
+                f"airflow: {self._client.base_url} refuses the login of user {self._user!r} ({answer.status_code}); "
+                "correct the user or the password"
+            )
+        self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return answer.reason_phrase

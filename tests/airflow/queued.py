@@ -1,0 +1,88 @@
+"""A store with something in its sweep queue, shard by shard, and what is left of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Self
+
+from sweep_tasks.clock import Clock, SystemClock
+from sweep_tasks.config import Settings
+from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.queue.progress import QUEUES, Progress
+from sweep_tasks.queue.writer import shard_of
+from sweep_tasks.store import initialise_store, open_store
+from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions import TransactionManager
+
+CELLS = 20
+TABLES = {strategy: TableRef.parse(f"app.{strategy}") for strategy in QUEUES}
+
+
+class QueuedStore:
+    """A batch of a Spark job holds what one transaction wrote, and conservative tables keep nothing."""
+
+    def __init__(self, file: Path, shards: int) -> None:
+        self._file = file
+        self._shards = shards
+        self._settings = Settings(
+            store=f"sqlite:///{file}", retention_s=0, spark_batch_entries=CELLS, sqlite_busy_timeout_s=300
+        )
+        initialise_store(self._settings.store, self._settings)
+        self.store = open_store(self._settings.store, self._settings)
+        self.puncher = Puncher(self.store)
+        self.timestamps = TimestampService(self.store)
+        self.progress = Progress(self.store)
+        self.progress.raise_shards(shards)
+        for strategy, table in TABLES.items():
+            self.store.create_table(table, TableMetadata(strategy))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    def settings_file(self) -> str:
+        given = self._settings
+        return (
+            f'store = "{given.store}"\n'
+            f"retention_s = {given.retention_s}\n"
+            f"spark_batch_entries = {given.spark_batch_entries}\n"
+            f"sqlite_busy_timeout_s = {given.sqlite_busy_timeout_s}\n"
+        )
+
+    def write(self, strategy: SweepStrategy, shard: int, times: int, clock: Clock | None = None) -> None:
+        """So many transactions, each of which writes the same cells of the shard; a sweep from now on may go so far."""
+        with TransactionManager(self.store, self._settings, clock=clock, renew_leases=False) as manager:
+            for number in range(times):
+                with manager.transaction() as tx:
+                    for row, column in self.cells(strategy, shard):
+                        tx.put(TABLES[strategy], row, column, b"%d" % number)
+        self.puncher.punch(self.timestamps, clock or SystemClock())
+
+    def cells(self, strategy: SweepStrategy, shard: int) -> list[Cell]:
+        found = (Cell(b"row-%d" % number, b"column") for number in range(100 * self._shards))
+        return [cell for cell in found if shard_of(TABLES[strategy], cell, self._shards) == shard][:CELLS]
+
+    def versions(self, strategy: SweepStrategy, shard: int) -> set[tuple[bool, int]]:
+        """Of each cell of the shard: has it a sentinel, and how many versions? Once, if all are alike."""
+        kept = self.store.timestamps(TABLES[strategy], self.cells(strategy, shard))
+        return {(SENTINEL_TS in found, len(set(found) - {SENTINEL_TS})) for found in kept.values()}
+
+    def queue_is_empty(self) -> bool:
+        return not self.store.scan_versions(QUEUE_CELLS).items
+
+    @contextmanager
+    def nobody_else_writes(self) -> Iterator[None]:
+        """Whoever wants to write waits, in the middle of whatever it does; reading goes on."""
+        with closing(sqlite3.connect(self._file, timeout=60, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                connection.execute("ROLLBACK")

@@ -1,0 +1,103 @@
+"""The DAG files, as Airflow reads them: each time in a fresh interpreter, with no store and no server."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep_tasks.orchestration.local_environment import DAGS
+from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.orchestration.pools import pools_document
+
+DESCRIBE = Path(__file__).with_name("describe_dags.py")
+SHARDS = 3
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(
+        in_fresh_interpreter(tmp_path_factory.mktemp("home"), str(DESCRIBE), str(DAGS)).splitlines()[-1]
+    )
+    return answer
+
+
+@pytest.fixture(scope="module")
+def tasks(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    given: dict[str, dict[str, Any]] = found["dags"][TARGETED_SWEEP]["tasks"]
+    return given
+
+
+def in_fresh_interpreter(home: Path, *arguments: str) -> str:
+    """A store that does not exist: whoever opened one while parsing would fail."""
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/none.db",
+        "SWEEPFLOW_SHARDS": str(SHARDS),
+        "SWEEPFLOW_STORE": "sqlite:////nowhere/at/all.db",
+    }
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_file_is_read_without_an_error_and_can_be_stored(found: dict[str, Any]) -> None:
+    assert found["import_errors"] == {}
+    assert list(found["dags"]) == [file.stem for file in DAGS.glob("*.py")]
+    assert all(dag["serialised"] > 0 and dag["doc"] for dag in found["dags"].values())
+
+
+def test_every_task_has_an_owner_a_pool_retries_a_time_limit_and_a_word_of_explanation(
+    tasks: dict[str, dict[str, Any]],
+) -> None:
+    for name, task in tasks.items():
+        assert task["owner"] == "sweepflow", name
+        assert task["retries"] > 0, name
+        assert task["backoff"] > 1, name
+        assert task["timeout"], name
+        assert task["doc"], name
+        assert task["pool"], name
+
+
+def test_each_shard_has_a_task_in_a_pool_of_its_own_that_the_command_creates(
+    tasks: dict[str, dict[str, Any]],
+) -> None:
+    swept = {name: task for name, task in tasks.items() if "SparkSubmitOperator" in task["operator"]}
+    pools = [task["pool"] for task in swept.values()]
+    assert sorted(pools) == sorted(pools_document(SHARDS))
+    assert len(set(pools)) == len(pools) == 2 * SHARDS
+    assert not any(task["mapped"] for task in tasks.values())
+    assert swept["thorough.shard_2"]["pool"] == "sweep_thorough_2"
+
+
+def test_no_shard_waits_for_another_and_each_can_make_the_run_fail(tasks: dict[str, dict[str, Any]]) -> None:
+    swept = [name for name in tasks if ".shard_" in name]
+    assert tasks["prepare"]["downstream"] == sorted(swept)
+    assert {tuple(tasks[name]["downstream"]) for name in swept} == {("check_lag", "finish")}
+    assert [name for name, task in tasks.items() if not task["downstream"]] == ["finish"]
+
+
+def test_parsing_costs_at_most_twice_an_empty_dag_file(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.py"
+    empty.write_text('from airflow.sdk import DAG\n\nwith DAG("empty"):\n    pass\n')
+    costs: dict[Path, list[float]] = {empty: [], DAGS / "targeted_sweep.py": []}
+    for _ in range(5):
+        for file, seconds in costs.items():
+            before = cpu_of_children()
+            in_fresh_interpreter(tmp_path, str(file))
+            seconds.append(cpu_of_children() - before)
+    nothing, ours = (statistics.median(seconds) for seconds in costs.values())
+    assert ours <= 2 * nothing, costs
+
+
+def cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

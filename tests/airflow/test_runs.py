@@ -1,0 +1,91 @@
+"""Runs of the sweep: for past hours, and two at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pendulum
+import pytest
+
+from sweep_tasks.clock import to_ms
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.queue.progress import QUEUES
+from tests.airflow.drivers import java_and_python, while_running
+from tests.airflow.queued import QueuedStore
+from tests.support.clock import ManualClock
+
+pytestmark = pytest.mark.timeout(900)
+
+CONSERVATIVE = SweepStrategy.CONSERVATIVE
+SHARD_TASKS = [f"{strategy}.shard_{shard}" for strategy in QUEUES for shard in (0, 1)]
+
+
+def test_a_backfill_sweeps_each_hour_to_its_end(airflow: LocalAirflow, queued: QueuedStore) -> None:
+    hours = [pendulum.now("UTC").start_of("hour").subtract(hours=back) for back in (6, 5, 4)]
+    reached = [history_of_an_hour(queued, hour) for hour in hours]
+
+    airflow.run(
+        "backfill", "create", "--dag-id", TARGETED_SWEEP, "--max-active-runs", "1",
+        "--from-date", hours[0].isoformat(), "--to-date", hours[-1].isoformat(),
+    )  # fmt: skip
+    found = airflow.api("GET", f"/dags/{TARGETED_SWEEP}/dagRuns", run_type="backfill", order_by="logical_date")
+    runs = [run["dag_run_id"] for run in found["dag_runs"]]
+    assert [moment(run["logical_date"]) for run in found["dag_runs"]] == hours
+    assert [airflow.wait_for_run(TARGETED_SWEEP, run) for run in runs] == ["success"] * 3, airflow.told(
+        TARGETED_SWEEP, runs[-1]
+    )
+
+    for run, sweep_ts in zip(runs, reached, strict=True):
+        summaries = {task: airflow.xcom(TARGETED_SWEEP, run, task) for task in SHARD_TASKS}
+        assert {(each["sweep_ts"], each["progress"]) for each in summaries.values()} == {(sweep_ts, sweep_ts - 1)}
+        assert summaries["conservative.shard_0"]["engine"] == "spark"
+        assert summaries["conservative.shard_0"]["range_deletes"] > 0
+        assert {each["engine"] for task, each in summaries.items() if task != "conservative.shard_0"} == {"idle"}
+    assert set(queued.progress.all().values()) == {reached[-1] - 1}
+    assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}
+    a_task_tells_what_it_did(airflow, runs[0], airflow.xcom(TARGETED_SWEEP, runs[0], "conservative.shard_0"))
+
+
+def history_of_an_hour(queued: QueuedStore, hour: pendulum.DateTime) -> int:
+    """Two writes of each cell in the hour; the timestamp at its end, up to which a sweep of the hour goes."""
+    clock = ManualClock(to_ms(hour.add(minutes=10)))
+    queued.write(CONSERVATIVE, 0, 2, clock)
+    clock.advance(50 * 60)
+    punched = queued.puncher.punch(queued.timestamps, clock)
+    assert punched
+    return punched.ts
+
+
+def a_task_tells_what_it_did(airflow: LocalAirflow, run: str, summary: dict[str, Any]) -> None:
+    log = airflow.log(TARGETED_SWEEP, run, "conservative.shard_0")
+    assert f"conservative shard 0: 40 entries read, 20 cells swept, progress -1 → {summary['progress']} in" in log
+    path = f"/dags/{TARGETED_SWEEP}/dagRuns/{run}/taskInstances/conservative.shard_0/links"
+    links = airflow.api("GET", path)["extra_links"]
+    assert links == {"Summary": f"{airflow.address}/dags/{TARGETED_SWEEP}/runs/{run}/tasks/conservative.shard_0/xcom"}
+
+
+def test_a_second_run_on_the_same_shard_waits_for_the_first(airflow: LocalAirflow, queued: QueuedStore) -> None:
+    queued.write(CONSERVATIVE, 0, 3)
+    one_shard = {"strategies": ["conservative"], "shards": "0"}
+    first = airflow.trigger(TARGETED_SWEEP, one_shard)
+    while_running(airflow, first, "its driver", lambda: java_and_python(airflow.folder / "tasks", CONSERVATIVE, 0))
+    with queued.nobody_else_writes():  # so the first can not end before the second is ready
+        second = airflow.trigger(TARGETED_SWEEP, one_shard)
+        prepared = lambda: airflow.task_states(TARGETED_SWEEP, second)["prepare"] == "success"  # noqa: E731
+        while_running(airflow, second, "the end of its first task", prepared)
+    ends = [airflow.wait_for_run(TARGETED_SWEEP, run) for run in (first, second)]
+    assert ends == ["success", "success"], [airflow.told(TARGETED_SWEEP, run) for run in (first, second)]
+
+    before, after = (airflow.task_instances(TARGETED_SWEEP, run)["conservative.shard_0"] for run in (first, second))
+    ready = airflow.task_instances(TARGETED_SWEEP, second)["prepare"]["end_date"]
+    assert moment(ready) < moment(before["end_date"]) <= moment(after["start_date"])
+    summaries = [airflow.xcom(TARGETED_SWEEP, run, "conservative.shard_0") for run in (first, second)]
+    assert [(each["engine"], each["entries"] > 0) for each in summaries] == [("spark", True), ("idle", False)]
+
+
+def moment(text: str) -> pendulum.DateTime:
+    parsed = pendulum.parse(text)
+    assert isinstance(parsed, pendulum.DateTime)
+    return parsed

@@ -1,0 +1,251 @@
+"""What must be true of the compose file. Each check returns what is wrong, a sentence each; nothing wrong is []."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from importlib.metadata import version
+from importlib.resources import files
+
+import jsonschema
+from pydantic import ValidationError
+
+from sweep_tasks.config import FILE_VARIABLE, Settings
+from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION, SPARK_CONNECTION
+from sweep_tasks.orchestration.pools import SWEPT
+from sweep_tasks.store import StoreLocation
+from tests.deployment.compose import ROOT, Deployment, Service, references
+from tests.deployment.image import folders_made, is_pinned, scripts
+
+Problems = list[str]
+SECRET_NAME = re.compile(r"PASSWORD$|SECRET|TOKEN|_KEY$")
+CREDENTIALS = re.compile(r"""://[^/@\s]*:(?P<in_address>[^/@\s]+)@|"password":"(?P<in_connection>[^"]+)""")
+
+
+def the_schema_is_kept(deployment: Deployment) -> Problems:
+    text = files("check_jsonschema.builtin_schemas.vendor").joinpath("compose-spec.json").read_text()
+    validator = jsonschema.Draft202012Validator(json.loads(text))
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(deployment.document)]
+
+
+def every_variable_is_generated_and_used(deployment: Deployment) -> Problems:
+    used, generated = {name for name, _ in references(deployment.document)}, set(deployment.variables)
+    return [f"{name} is used but not generated" for name in used - generated] + [
+        f"{name} is generated but not used" for name in generated - used
+    ]
+
+
+def a_missing_variable_stops_the_start(deployment: Deployment) -> Problems:
+    careless = [name for name, operator in references(deployment.document) if operator != ":?"]
+    return [f"{name} may be missing unnoticed" for name in careless]
+
+
+def no_secret_is_written_down(deployment: Deployment) -> Problems:
+    found = []
+    for name, definition in deployment.document["services"].items():
+        for variable, value in definition.get("environment", {}).items():
+            password = CREDENTIALS.search(str(value))
+            secrets = list(filter(None, password.groups())) if password else []
+            if SECRET_NAME.search(variable):
+                secrets.append(str(value))
+            if not all(secret.startswith("${") for secret in secrets):
+                found.append(f"{name}: {variable} holds a secret")
+    return found
+
+
+def every_file_exists(deployment: Deployment) -> Problems:
+    named = []
+    for service in deployment.services.values():
+        build = service.definition.get("build")
+        if build:
+            named += [build["context"], f"{build['context']}/{build['dockerfile']}"]
+        named += [mount.source for mount in service.mounts if not mount.is_volume]
+        named += [file["path"] for file in service.definition.get("env_file", []) if file.get("required", True)]
+    return [f"{name} does not exist" for name in named if not (ROOT / name).exists()]
+
+
+def every_volume_and_network_is_declared_and_used(deployment: Deployment) -> Problems:
+    found = []
+    for kind in ("volumes", "networks"):
+        declared = set(deployment.document.get(kind) or {})
+        used = {
+            name
+            for service in deployment.services.values()
+            for name in (
+                [mount.source for mount in service.mounts if mount.is_volume]
+                if kind == "volumes"
+                else service.definition.get("networks", [])
+            )
+        }
+        found += [f"{kind}: {name} is not declared" for name in used - declared]
+        found += [f"{kind}: {name} is not used" for name in declared - used]
+    return found
+
+
+def every_image_has_an_exact_version(deployment: Deployment) -> Problems:
+    images = {service.definition["image"] for service in deployment.services.values()}
+    found = [f"image {image} is not pinned" for image in images if not is_pinned(image)]
+    ours = f"sweepflow:{version('sweepflow')}"
+    return found + ([] if deployment.image == ours else [f"image {deployment.image} should be {ours}"])
+
+
+def our_image_is_built_once_and_never_fetched(deployment: Deployment) -> Problems:
+    builders = [service.name for service in deployment.ours() if "build" in service.definition]
+    found = [] if len(builders) == 1 else [f"image {deployment.image} is built by {builders}"]
+    return found + [
+        f"{service.name}: would fetch {deployment.image}"
+        for service in deployment.ours()
+        if "build" not in service.definition and service.definition.get("pull_policy") != "never"
+    ]
+
+
+def what_runs_for_long_is_watched_and_started_again(deployment: Deployment) -> Problems:
+    found = []
+    for service in deployment.services.values():
+        if service.runs_once:
+            continue
+        if not service.health_check:
+            found.append(f"{service.name}: no health check")
+        if service.definition.get("restart") != "unless-stopped":
+            found.append(f"{service.name}: is not started again")
+    return found
+
+
+def what_a_service_waits_for_can_come(deployment: Deployment) -> Problems:
+    found = []
+    for service in deployment.services.values():
+        for name, wait in service.definition.get("depends_on", {}).items():
+            other = deployment.services.get(name)
+            if other is None:
+                found.append(f"{service.name}: waits for {name}, which does not exist")
+            elif wait["condition"] == "service_healthy" and not other.health_check:
+                found.append(f"{service.name}: waits for {name} to be healthy, which has no health check")
+            elif (wait["condition"] == "service_completed_successfully") != other.runs_once:
+                found.append(f"{service.name}: {wait['condition']} does not fit {name}")
+    return found
+
+
+def every_airflow_setting_is_known(deployment: Deployment) -> Problems:
+    found = []
+    for service in deployment.services.values():
+        for name in service.environment:
+            if name.startswith("AIRFLOW__"):
+                _, section, key = name.split("__")
+                if f"{section}.{key}".lower() not in deployment.airflow.settings:
+                    found.append(f"{service.name}: {name} is no setting of Airflow")
+    return found
+
+
+def every_setting_of_ours_is_known(deployment: Deployment) -> Problems:
+    known = {f"SWEEPFLOW_{name.upper()}" for name in Settings.model_fields} | {FILE_VARIABLE}
+    return [
+        f"{service.name}: {name} is no setting"
+        for service in deployment.services.values()
+        for name in service.environment
+        if name.startswith("SWEEPFLOW_") and name not in known
+    ]
+
+
+def every_program_of_ours_has_the_same_settings(deployment: Deployment) -> Problems:
+    """The file that the variable names is mounted there and holds acceptable settings."""
+    found = []
+    for service in _programs_of_ours(deployment):
+        file = _on_this_side(service, service.environment.get(FILE_VARIABLE, ""))
+        if file is None or not (ROOT / file).is_file():
+            found.append(f"{service.name}: {FILE_VARIABLE} names no file that is mounted")
+            continue
+        try:
+            Settings(**tomllib.loads((ROOT / file).read_text()))
+        except ValidationError as error:
+            found.append(f"{service.name}: {file}: {error}")
+    return found
+
+
+def the_store_is_one_volume_at_one_place(deployment: Deployment) -> Problems:
+    """SQLite: those who open the store must see one file, on a volume that outlives them."""
+    store = StoreLocation.parse(deployment_settings().store)
+    folder = str(store.path.parent) if store.path else ""
+    seen = {
+        service.name: next((mount.source for mount in service.mounts if mount.target == folder), None)
+        for service in _programs_of_ours(deployment)
+        if "api-server" not in " ".join(service.command)  # shows, and opens nothing
+    }
+    return [f"{name}: the store is on {source}" for name, source in seen.items() if source != "store"]
+
+
+def folders_of_volumes_are_ours_in_the_image(deployment: Deployment) -> Problems:
+    """A volume takes the owner of the folder it hides; one that the image lacks would belong to root."""
+    made = folders_made(deployment.dockerfile)
+    return [
+        f"{service.name}: {mount.target} is not made in the image"
+        for service in deployment.ours()
+        for mount in service.mounts
+        if mount.is_volume and mount.target not in made
+    ]
+
+
+def dags_and_plugins_are_mounted_where_airflow_looks(deployment: Deployment) -> Problems:
+    found = []
+    for service in deployment.services.values():
+        if service.command[:1] != ["airflow"]:
+            continue
+        for setting, folder in (("DAGS_FOLDER", "./dags"), ("PLUGINS_FOLDER", "./plugins")):
+            place = service.environment.get(f"AIRFLOW__CORE__{setting}")
+            if (folder, place) not in service.mounts:
+                found.append(f"{service.name}: {folder} is not mounted at {setting}")
+    return found
+
+
+def the_connections_of_the_dag_are_given(deployment: Deployment) -> Problems:
+    """A task can't do without them, and a Spark connection that is missing would mean YARN."""
+    found = []
+    for name, kind in ((SPARK_CONNECTION, "spark"), (AIRFLOW_CONNECTION, "http")):
+        for service in deployment.services.values():
+            if service.command[:1] == ["airflow"]:
+                given = json.loads(service.environment.get(f"AIRFLOW_CONN_{name.upper()}", "{}"))
+                if given.get("conn_type") != kind:
+                    found.append(f"{service.name}: connection {name} is not of type {kind}")
+    return found
+
+
+def every_user_has_a_password(deployment: Deployment) -> Problems:
+    """Airflow makes one up, and prints it, for a user whom its file of passwords lacks."""
+    (server,) = [each for each in deployment.services.values() if "api-server" in " ".join(each.command)]
+    users = server.environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")
+    script = (ROOT / scripts(deployment.dockerfile)[server.command[1]]).read_text()
+    return [
+        f"user {name} has no password" for name in (user.split(":")[0] for user in users) if f'"{name}"' not in script
+    ]
+
+
+def workers_can_call_the_driver_back(deployment: Deployment) -> Problems:
+    scheduler = next(each for each in deployment.services.values() if each.command == ["airflow", "scheduler"])
+    names = {scheduler.definition.get("hostname"), scheduler.environment.get("SPARK_LOCAL_HOSTNAME")}
+    return [] if names == {scheduler.name} else [f"{scheduler.name}: the Spark driver is announced as {names}"]
+
+
+def all_sweeps_at_once_find_room_in_the_cluster(deployment: Deployment) -> Problems:
+    """Else drivers sit and wait, and Airflow shows them as running."""
+    at_once = len(SWEPT) * deployment_settings().sweep_tasks_at_once
+    options = deployment.services["spark-master"].environment["SPARK_MASTER_OPTS"]
+    needed = at_once * int(options.removeprefix("-Dspark.deploy.defaultCores="))
+    there = int(deployment.variables["SPARK_WORKERS"]) * int(deployment.variables["SPARK_WORKER_CORES"])
+    return [] if needed <= there else [f"sweeps at once need {needed} cores, the workers have {there}"]
+
+
+def deployment_settings() -> Settings:
+    return Settings(**tomllib.loads((ROOT / "deploy" / "config" / "sweepflow.toml").read_text()))
+
+
+def _programs_of_ours(deployment: Deployment) -> list[Service]:
+    """All that runs code of this project: the Spark master runs none."""
+    return [service for service in deployment.ours() if not any(".master." in word for word in service.command)]
+
+
+def _on_this_side(service: Service, path: str) -> str | None:
+    """What a path in the container is in the project."""
+    for mount in service.mounts:
+        if not mount.is_volume and path.startswith(mount.target + "/"):
+            return mount.source + path.removeprefix(mount.target)
+    return None

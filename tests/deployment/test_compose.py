@@ -1,0 +1,101 @@
+"""The compose file names nothing that does not exist, and every check that says so can fail.
+
+No container engine is needed: the file is held against the schema of compose files, the project, and the installed
+Airflow and Spark, which are the versions the image gets.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from tests.deployment import addresses, checks, image, programs
+from tests.deployment.breakages import BREAKAGES, DOCKERFILE_BREAKAGES, Change, Check
+from tests.deployment.compose import DOCKERFILE, Deployment, generated_variables, installed_airflow, load
+
+CHECKS: list[Check] = [
+    checks.the_schema_is_kept,
+    checks.every_variable_is_generated_and_used,
+    checks.a_missing_variable_stops_the_start,
+    checks.no_secret_is_written_down,
+    checks.every_file_exists,
+    checks.every_volume_and_network_is_declared_and_used,
+    checks.every_image_has_an_exact_version,
+    checks.our_image_is_built_once_and_never_fetched,
+    checks.what_runs_for_long_is_watched_and_started_again,
+    checks.what_a_service_waits_for_can_come,
+    checks.every_airflow_setting_is_known,
+    checks.every_setting_of_ours_is_known,
+    checks.every_program_of_ours_has_the_same_settings,
+    checks.the_store_is_one_volume_at_one_place,
+    checks.folders_of_volumes_are_ours_in_the_image,
+    checks.dags_and_plugins_are_mounted_where_airflow_looks,
+    checks.the_connections_of_the_dag_are_given,
+    checks.every_user_has_a_password,
+    checks.workers_can_call_the_driver_back,
+    checks.all_sweeps_at_once_find_room_in_the_cluster,
+    programs.every_command_exists,
+    addresses.every_address_is_listened_at,
+    addresses.every_published_port_is_listened_at,
+    addresses.no_two_services_publish_the_same_port,
+    addresses.only_this_machine_sees_the_ports,
+    image.the_base_has_an_exact_version,
+    image.the_python_is_the_one_that_workers_are_told,
+    image.every_copied_file_exists_and_is_sent,
+    image.every_package_is_pinned,
+    image.nothing_runs_as_root,
+]
+
+
+@pytest.fixture
+def deployment() -> Deployment:
+    return Deployment(load(), DOCKERFILE.read_text(), generated_variables(), installed_airflow())
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_compose_file_is_right(deployment: Deployment, check: Check) -> None:
+    assert check(deployment) == []
+
+
+def test_all_that_was_promised_is_there(deployment: Deployment) -> None:
+    assert set(deployment.services) == {
+        "postgres",
+        "airflow-init",
+        "airflow-apiserver",
+        "airflow-scheduler",
+        "airflow-dag-processor",
+        "airflow-triggerer",
+        "spark-master",
+        "spark-worker",
+    }
+    assert deployment.services["spark-worker"].definition["deploy"]["replicas"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("check", "problem", "change"), BREAKAGES, ids=[f"{check.__name__}-{told}" for check, told, _ in BREAKAGES]
+)
+def test_what_is_broken_in_the_compose_file_is_found(
+    deployment: Deployment, check: Check, problem: str, change: Change
+) -> None:
+    broken = copy.deepcopy(deployment.document)
+    change(broken["services"])
+    told = check(replace(deployment, document=broken))
+    assert any(problem in each for each in told), told
+
+
+@pytest.mark.parametrize(
+    ("check", "problem", "text", "instead"), DOCKERFILE_BREAKAGES, ids=[each[1] for each in DOCKERFILE_BREAKAGES]
+)
+def test_what_is_broken_in_the_dockerfile_is_found(
+    deployment: Deployment, check: Check, problem: str, text: str, instead: str
+) -> None:
+    assert text in deployment.dockerfile
+    told = check(replace(deployment, dockerfile=deployment.dockerfile.replace(text, instead)))
+    assert any(problem in each for each in told), told
+
+
+def test_every_check_is_seen_to_fail() -> None:
+    seen = {check for check, *_ in BREAKAGES} | {check for check, *_ in DOCKERFILE_BREAKAGES}
+    assert set(CHECKS) - seen == set()

@@ -1,0 +1,99 @@
+"""`sweepflow deploy env`: secrets that are drawn, kept from others, never shown and never lost by accident."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+from cryptography.fernet import Fernet
+from dotenv import dotenv_values
+
+from sweep_tasks.cli.deploy import SECRETS, VARIABLES
+from tests.unit.cli.test_cli import Answer, sweepflow
+
+
+def env(folder: Path, *arguments: str) -> Answer:
+    return sweepflow("deploy", "env", *arguments, cwd=folder)
+
+
+def values(file: Path) -> dict[str, str]:
+    return {name: value or "" for name, value in dotenv_values(file).items()}
+
+
+def test_every_variable_has_a_value_that_a_dotenv_parser_reads(tmp_path: Path) -> None:
+    assert env(tmp_path).code == 0
+    written = values(tmp_path / ".env")
+    assert list(written) == [variable.name for variable in VARIABLES]
+    assert all(written.values())
+
+
+def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
+    env(tmp_path)
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    for number, arguments in enumerate([[], ["--json"]]):
+        file = tmp_path / f"{number}.env"
+        answer = env(tmp_path, "--file", str(file), *arguments)
+        written = values(file)
+        shown = answer.out + answer.err
+        assert [secret.name for secret in SECRETS if written[secret.name] in shown] == []
+
+
+def test_a_script_learns_where_it_is_and_what_is_in_it(tmp_path: Path) -> None:
+    answer = env(tmp_path, "--json", "--file", "other.env")
+    assert answer.document == {"file": "other.env", "variables": [variable.name for variable in VARIABLES]}
+
+
+def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    env(tmp_path)
+    before = (tmp_path / ".env").read_text()
+    again = env(tmp_path)
+    assert again.code == 5
+    assert "--force" in again.err
+    assert (tmp_path / ".env").read_text() == before
+
+
+def test_force_draws_every_secret_anew(tmp_path: Path) -> None:
+    (tmp_path / ".env").touch(mode=0o644)
+    assert env(tmp_path, "--force").code == 0
+    first = values(tmp_path / ".env")
+    assert env(tmp_path, "--force").code == 0
+    second = values(tmp_path / ".env")
+    assert [secret.name for secret in SECRETS if first[secret.name] == second[secret.name]] == []
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == [".env"]
+
+
+def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    answer = env(tmp_path, "--file", "nowhere/.env", "--json")
+    assert answer.code == 2
+    assert json.loads(answer.out)["message"] == "file: nowhere/.env can't be written: No such file or directory"
+
+
+def test_the_keys_are_of_the_kind_that_airflow_takes(tmp_path: Path) -> None:
+    env(tmp_path)
+    written = values(tmp_path / ".env")
+    key = Fernet(written["AIRFLOW_FERNET_KEY"])
+    assert key.decrypt(key.encrypt(b"text")) == b"text"
+    assert len(written["AIRFLOW_JWT_SECRET"]) >= 64, "shorter than the signature of HS512"
+
+
+def test_a_password_means_itself_in_an_address_and_in_a_shell(tmp_path: Path) -> None:
+    env(tmp_path)
+    written = values(tmp_path / ".env")
+    passwords = [written["POSTGRES_PASSWORD"], written["AIRFLOW_ADMIN_PASSWORD"], written["AIRFLOW_TASKS_PASSWORD"]]
+    assert all(
+        set(each) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") for each in passwords
+    )
+    assert all(len(each) >= 32 for each in passwords)
+
+
+def test_the_file_is_kept_out_of_the_repository_and_the_image() -> None:
+    root = Path(__file__).parents[2]
+    assert {".env", ".env.*"} <= set((root / ".gitignore").read_text().splitlines())
+    sent = [line for line in (root / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert sent[0] == "*"
+    assert not any("env" in line for line in sent)

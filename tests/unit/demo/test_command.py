@@ -1,0 +1,106 @@
+"""`sweepflow demo` as a person or a script meets it: real processes, real files, no Spark."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.store import initialise_store, open_store
+from tests.unit.cli.test_cli import Answer, sweepflow
+
+STORE = Path(".sweepflow", "demo", "demo.db")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("anywhere")
+
+
+@pytest.fixture(scope="module")
+def shown(folder: Path) -> Answer:
+    """From an empty folder, as a script asks for it."""
+    return sweepflow("demo", "--engine", "local", "--json", cwd=folder)
+
+
+class TestFromAnEmptyFolder:
+    def test_the_report_is_one_document(self, shown: Answer) -> None:
+        assert shown.code == 0, shown.err
+        assert shown.document["store"] == f"sqlite:///{STORE}"
+        assert shown.document["engine"] == "local"
+        assert len(shown.document["shards"]) == 4
+        assert shown.document["after"]["versions"] < shown.document["before"]["versions"] / 2
+        assert shown.document["after"]["bytes_used"] < shown.document["before"]["bytes_used"]
+
+    def test_progress_is_shown_beside_it(self, shown: Answer) -> None:
+        for part in ("6 hours of a shop's history", "before the sweep", "4 sweeps", "after the sweep"):
+            assert part in shown.err
+
+    def test_the_store_is_there_to_look_at(self, shown: Answer, folder: Path) -> None:
+        status = sweepflow("status", "--store", shown.document["store"], "--json", cwd=folder)
+        assert status.document["open_transactions"] == 0
+        assert status.document["protections"] == 1
+        assert [each["lag_s"] // 3600 for each in status.document["shards"]] == [1, 1, 0, 0]
+
+    def test_what_the_open_transaction_held_back_goes_with_the_next_sweep(self, shown: Answer, folder: Path) -> None:
+        again = sweepflow("sweep", "--strategy", "thorough", "--store", shown.document["store"], "--json", cwd=folder)
+        assert all(shard["range_deletes"] > 100 for shard in again.document["shards"])
+
+
+def test_people_get_the_report_and_are_told_that_an_earlier_store_goes(tmp_path: Path) -> None:
+    (tmp_path / "demo.db").touch()
+    answer = sweepflow("demo", "--engine", "local", "--shards", "1", "--folder", str(tmp_path), COLUMNS="100")
+    assert answer.code == 0, answer.err
+    assert "is from an earlier demo and is replaced" in answer.err
+    for heading in ("What the sweep did", "The store, before and after", "that are still kept, and why"):
+        assert heading in answer.out
+    assert f"sweepflow sweep --store sqlite:///{tmp_path}/demo.db" in answer.out
+
+
+def test_somebody_elses_store_is_left_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/demo.db"
+    initialise_store(url, Settings())
+    with open_store(url, Settings()) as store:
+        store.create_table(TableRef.parse("app.items"), TableMetadata())
+    answer = sweepflow("demo", "--engine", "local", "--folder", str(tmp_path))
+    assert answer.code == 2
+    assert "holds tables that no demo made; name another folder" in answer.err
+    with open_store(url, Settings()) as store:
+        assert TableRef.parse("app.items") in store.tables()
+
+
+def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "demo.db") as theirs:
+        theirs.execute("CREATE TABLE theirs (x)")
+    theirs.close()
+    answer = sweepflow("demo", "--engine", "local", "--folder", str(tmp_path))
+    assert answer.code == 4
+    assert "is a SQLite file of another program" in answer.err
+
+
+def test_a_store_for_looking_at_is_made_once(tmp_path: Path) -> None:
+    made = [sweepflow("demo", "--only-load", "--json", "--folder", str(tmp_path)) for _ in range(2)]
+    assert [answer.document["created"] for answer in made] == [True, False]
+    status = sweepflow("status", "--store", made[0].document["store"], "--json")
+    assert [each["progress"] for each in status.document["shards"]] == [-1] * 4
+
+
+@pytest.mark.parametrize("how", [[], ["--airflow"]])
+def test_without_java_there_is_one_sentence_and_nothing_else(tmp_path: Path, how: list[str]) -> None:
+    answer = sweepflow("demo", *how, cwd=tmp_path, PATH=str(Path(sys.executable).parent))
+    assert answer.code == 4
+    assert answer.err.startswith("error: java: Spark needs it")
+    assert "install Java 17 or later" in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_airflow_is_not_asked_to_run_without_spark(tmp_path: Path) -> None:
+    answer = sweepflow("demo", "--airflow", "--engine", "local", cwd=tmp_path)
+    assert answer.code == 2
+    assert "leave out --engine or --airflow" in answer.err
+    assert list(tmp_path.iterdir()) == []

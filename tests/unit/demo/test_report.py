@@ -1,0 +1,113 @@
+"""The report says what is in the store; and the sweep it reports on took nothing that a reader is owed."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+
+from sweep_tasks.demo.kept import Reason
+from sweep_tasks.demo.report import render
+from sweep_tasks.demo.shop import CARTS, ORDERS, TABLES
+from sweep_tasks.model import MAX_TS, SENTINEL_TS, SweepStrategy
+from sweep_tasks.queue.writer import shard_of
+from sweep_tasks.store.system import PARKED, QUEUE_CELLS
+from sweep_tasks.transactions import TransactionManager
+from tests.unit.demo.conftest import SETTINGS, Swept, versions, visible
+
+
+def by_reason(swept: Swept) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for each in swept.report["kept"]:
+        counted[each["reason"]] = counted.get(each["reason"], 0) + each["versions"]
+    return counted
+
+
+def test_what_readers_of_today_see_is_what_they_saw_before(swept: Swept) -> None:
+    assert visible(swept.day.store, MAX_TS) == swept.visible_now
+    with TransactionManager(swept.day.store, SETTINGS, clock=swept.day.clock, renew_leases=False) as manager:
+        now = manager.read_at(manager.timestamps.fresh())
+        assert {table: dict(now.scan(table)) for table in TABLES} == swept.visible_now
+
+
+def test_what_was_protected_reads_as_it_did(swept: Swept) -> None:
+    with TransactionManager(swept.day.store, SETTINGS, clock=swept.day.clock, renew_leases=False) as manager:
+        then = manager.read_at(swept.day.loaded.backup_ts)
+        for table in (ORDERS, CARTS):
+            assert dict(then.scan(table)) == swept.visible_at_backup[table]
+            assert swept.visible_at_backup[table] != swept.visible_now[table]
+
+
+def test_versions_are_counted_as_they_stand(swept: Swept) -> None:
+    counted = {str(table): len(versions(swept.day.store, table)) for table in TABLES}
+    assert swept.report["after"]["versions_by_table"] == counted
+    assert swept.report["after"]["versions"] == sum(counted.values())
+    assert swept.report["before"]["versions"] > 2 * sum(counted.values())
+    cells = {(table, cell) for table in TABLES for cell, _, _ in versions(swept.day.store, table)}
+    assert swept.report["after"]["cells"] == len(cells)
+
+
+def test_what_a_shard_removed_is_what_is_missing_from_it(swept: Swept) -> None:
+    for shard in swept.report["shards"]:
+        left = sum(
+            ts != SENTINEL_TS and shard_of(table, cell, 2) == shard["shard"]
+            for table, metadata in TABLES.items()
+            if metadata.strategy == shard["strategy"]
+            for cell, ts, _ in versions(swept.day.store, table)
+        )
+        queue = SweepStrategy(shard["strategy"]), shard["shard"]
+        assert shard["removed"] == swept.before.by_shard[queue] - left > 1_000
+    assert len(swept.report["shards"]) == 4
+
+
+def test_queue_and_parking_are_counted_as_they_stand(swept: Swept) -> None:
+    entries, parked = (len(swept.day.store.scan(table, MAX_TS, limit=10**6).items) for table in (QUEUE_CELLS, PARKED))
+    assert swept.report["after"]["queue_entries"] == entries
+    assert swept.report["after"]["parked"] == parked == sum(shard["parked"] for shard in swept.report["shards"])
+    assert swept.report["before"]["queue_entries"] > 4 * entries
+
+
+def test_every_version_that_is_left_is_kept_for_one_reason(swept: Swept) -> None:
+    counted = by_reason(swept)
+    assert sum(counted.values()) == swept.report["after"]["versions"]
+    sentinels = sum(ts == SENTINEL_TS for table in TABLES for _, ts, _ in versions(swept.day.store, table))
+    assert counted[Reason.SENTINEL] == sentinels
+    assert counted[Reason.NEWEST] >= sum(map(len, swept.visible_now.values()))
+    assert Reason.NO_QUEUE_ENTRY not in counted
+    assert Reason.QUEUED not in counted
+
+
+def test_everything_that_holds_something_back_is_named(swept: Swept) -> None:
+    said = {(each["reason"], each["by"]) for each in swept.report["kept"]}
+    for each in (
+        ("protected", "backup:shop-nightly"),
+        ("open_transaction", str(swept.day.loaded.report.lease_ts)),
+        ("retention", None),
+        ("retention", "shop.invoices"),
+    ):
+        assert each in said
+    blocked = [shard for shard in swept.report["shards"] if shard["stopped"] == "blocked"]
+    assert len(blocked) == 1
+    assert ("blocked", str(blocked[0]["progress"] + 1)) in said
+
+
+def test_how_far_each_shard_got_is_told_by_the_clock(swept: Swept) -> None:
+    lags = {(shard["strategy"], shard["stopped"]): shard["lag_s"] // 60 for shard in swept.report["shards"]}
+    assert lags == {("conservative", None): 60, ("conservative", "blocked"): 75, ("thorough", None): 40}
+
+
+def test_the_document_is_json(swept: Swept) -> None:
+    assert json.loads(json.dumps(swept.report)) == swept.report
+
+
+def test_people_get_every_figure_in_a_hundred_columns(swept: Swept) -> None:
+    out = Console(width=100, file=io.StringIO(), record=True)
+    out.print(render(swept.report))
+    text = out.export_text()
+    assert "…" not in text
+    for shard in swept.report["shards"]:
+        assert f"{shard['entries']:,}" in text
+        assert f"{shard['removed']:,}" in text
+    for each in swept.report["kept"]:
+        assert each["says"] in text
