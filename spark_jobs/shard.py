@@ -283,10 +283,9 @@ class SparkShardSweep(ShardSweep):
     def _judge_entries(self, window: Window, entries: DataFrame, count: int, several: bool) -> int:
         """How many were judged: those that could be read."""
         if window.unreadable:
-            aside = frames.unreadable(entries)
+            aside, count = frames.unreadable(entries), frames.readable(entries).count()
             unreadable = aside.count()
             self._summary.quarantined += unreadable
-            count -= unreadable
             if unreadable:
                 self._do(aside, workers.setting_aside(self._brief()), several)
         if count:
