@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup run ui lint types layers test test-fast test-long bench format clean
+.PHONY: help setup java run ui lint types layers test test-fast test-long bench format clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -22,10 +22,13 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-run: $(READY)  ## Load a demo store, sweep it through Airflow and Spark, and report
+java:
+	@$(PYTHON) -c 'import sys; from spark_jobs.environment import java_problem; sys.exit(java_problem())'
+
+run: java $(READY)  ## Load a demo store, sweep it through Airflow and Spark, and report
 	$(BIN)/sweepflow demo --airflow
 
-ui: $(READY)  ## Airflow with the DAGs, the pools and the demo store, until Ctrl-C
+ui: java $(READY)  ## Airflow with the DAGs, the pools and the demo store, until Ctrl-C
 	$(BIN)/sweepflow demo --only-load
 	SWEEPFLOW_SHARDS=2 $(BIN)/sweepflow airflow up --store sqlite:///.sweepflow/demo/demo.db
 

@@ -36,7 +36,7 @@ with DAG(
     schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),
     start_date=settings.catch_up_from or pendulum.datetime(2024, 1, 1),
     catchup=settings.catch_up_from is not None,
-    max_active_runs=1 if settings.catch_up_from else 4,  # hours that are made up for go one after the other
+    max_active_runs=settings.runs_at_once or (1 if settings.catch_up_from else 4),
     max_active_tasks=len(SWEPT) * settings.sweep_tasks_at_once,
     params=sweep_form(settings.shards),
     default_args={

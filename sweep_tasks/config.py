@@ -62,6 +62,9 @@ class Settings(BaseSettings):
     catch_up_from: AwareDatetime | None = Field(
         default=None, description="the first hour of the schedule, each missed one is made up for; none: the last only"
     )
+    runs_at_once: int | None = Field(
+        default=None, ge=1, description="sweep runs at the same time; none: one while hours are made up for, else four"
+    )
     task_retries: int = Field(default=3, ge=0, description="how often Airflow tries a failed shard again in one run")
     task_retry_delay_s: float = Field(default=60.0, gt=0, description="how long before the first time, then twice that")
     task_timeout_s: int = Field(default=7_200, gt=0, description="a task that takes longer is ended, and tried again")

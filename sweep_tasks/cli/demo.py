@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import functools
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +26,7 @@ from sweep_tasks.demo.place import DEFAULT_FOLDER, Place
 from sweep_tasks.demo.through_airflow import ENDED, OTHER_TASKS, run_dag, running_airflow, sweep_tasks
 from sweep_tasks.demo.workload import MINUTES, Loaded, load
 from sweep_tasks.errors import BadValue, JavaMissing
+from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from sweep_tasks.queue.encoding import MAX_SHARDS
 from sweep_tasks.queue.progress import QUEUES
@@ -68,8 +71,9 @@ def demo(
         if only_load:
             run.answer(_only_load(place, settings, steps), lambda out: None)
             return
-        sweep = _through_airflow if airflow else _ENGINES[engine]
-        found = {"engine": engine.value, "airflow": airflow} | _demonstrate(place, settings, steps, sweep)
+        with _airflow(settings, steps) if airflow else nullcontext(_ENGINES[engine]) as sweep:
+            found = _demonstrate(place, settings, steps, sweep)
+        found |= {"engine": engine.value, "airflow": airflow}
         run.answer(found, lambda out: _show(out, found))
 
 
@@ -148,26 +152,35 @@ def _by_spark(store: Store, settings: Settings, steps: Steps) -> list[Document]:
     return summaries
 
 
-def _through_airflow(store: Store, settings: Settings, steps: Steps) -> list[Document]:  # noqa: ARG001
+@contextmanager
+def _airflow(settings: Settings, steps: Steps) -> Iterator[Sweep]:
+    """Before anything else: its folder may be in use, and then a store would be replaced under somebody's eyes."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as until_the_end:
         with steps.step("starting Airflow") as step:
             airflow = until_the_end.enter_context(running_airflow(AIRFLOW_FOLDER, settings, step.now))
             step.done = "Airflow is up: API server, scheduler, dag processor, triggerer"
-        with steps.step(TARGETED_SWEEP, total=len(sweep_tasks(settings.shards)) + OTHER_TASKS) as step:
-            ended: set[str] = set()
+        try:
+            yield functools.partial(_through, airflow)
+        finally:
+            with steps.step("stopping Airflow") as step:
+                until_the_end.close()
+                step.done = "Airflow is stopped"
 
-            def on_change(task: str, state: str) -> None:
-                if state in ENDED:
-                    ended.add(task)
-                    step.reach(len(ended))
-                if state in ENDED or state in _WORTH_SAYING:
-                    steps.say(f"    {task} {state.replace('_', ' ')}")
 
-            summaries = run_dag(airflow, settings.shards, on_change)
-            step.done = f"the run of {TARGETED_SWEEP} ended well"
-        with steps.step("stopping Airflow") as step:
-            until_the_end.close()
-            step.done = "Airflow is stopped"
+def _through(airflow: LocalAirflow, store: Store, settings: Settings, steps: Steps) -> list[Document]:  # noqa: ARG001
+    ended: set[str] = set()
+    with steps.step(TARGETED_SWEEP, total=len(sweep_tasks(settings.shards)) + OTHER_TASKS) as step:
+
+        def on_change(task: str, state: str) -> None:
+            if state in ENDED:
+                ended.add(task)
+                step.reach(len(ended))
+            if state in ENDED or state in _WORTH_SAYING:
+                steps.say(f"    {task} {state.replace('_', ' ')}")
+
+        summaries = run_dag(airflow, settings.shards, on_change)
+        step.done = f"{len(ended)} tasks of {TARGETED_SWEEP}, one Spark job for each strategy and shard"
     return summaries
 
 

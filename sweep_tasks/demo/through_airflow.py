@@ -33,16 +33,19 @@ Telling = Callable[[str, str], None]
 
 @contextmanager
 def running_airflow(folder: Path, settings: Settings, say: Callable[[str], None]) -> Iterator[LocalAirflow]:
-    """With the schedule set to begin with the hour under way: nothing runs but what is asked for."""
+    """With a schedule that begins with the hour under way: nothing runs but what is asked for."""
     this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     quiet = settings.model_copy(update={"catch_up_from": this_hour})
-    airflow = LocalAirflow(folder, quiet, tasks_at_once=TASKS_AT_ONCE, say=say)
-    airflow.start()
-    try:
+    with LocalAirflow(folder, quiet, tasks_at_once=TASKS_AT_ONCE, say=say) as airflow:
+        airflow.unpause(TARGETED_SWEEP, paused=True)
+        _give_up_old_runs(airflow)
         yield airflow
-    finally:
-        say("stopping Airflow")
-        airflow.stop()
+
+
+def _give_up_old_runs(airflow: LocalAirflow) -> None:
+    """A demo that was interrupted left one under way; ours would wait for it."""
+    for run in airflow.api("GET", f"/dags/{TARGETED_SWEEP}/dagRuns", state=["queued", "running"])["dag_runs"]:
+        airflow.api("PATCH", f"/dags/{TARGETED_SWEEP}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
 
 
 def run_dag(airflow: LocalAirflow, shards: int, on_change: Telling) -> list[dict[str, Any]]:

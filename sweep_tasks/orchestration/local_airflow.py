@@ -7,6 +7,7 @@ minute before it tries again. The children are told to end when the thread that 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 import signal
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import psutil
 
@@ -61,6 +62,7 @@ class LocalAirflow:
             self.folder, settings, self.address, self.secrets, dags=dags, tasks_at_once=tasks_at_once
         ) | dict(variables or {})
         self._children: dict[str, psutil.Popen] = {}
+        self._claimed: BinaryIO | None = None
         self._api = AirflowApi(self.address, self.secrets.admin.user, self.secrets.admin.password)
 
     def __enter__(self) -> Self:
@@ -72,6 +74,7 @@ class LocalAirflow:
 
     def start(self) -> None:
         """Until every part says it is healthy, with pools and the Spark connection in place."""
+        self._claimed = _claim(self.folder)
         try:
             self._say("preparing Airflow's metadata")
             self.run("db", "migrate")
@@ -100,6 +103,8 @@ class LocalAirflow:
                 each.kill()
         psutil.wait_procs(left, timeout=10)
         self._children.clear()
+        if self._claimed:
+            self._claimed.close()
 
     def run(self, *command: str) -> str:
         """What an `airflow` command of this Airflow prints."""
@@ -251,6 +256,19 @@ class LocalAirflow:
             return [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return [process]
+
+
+def _claim(folder: Path) -> BinaryIO:
+    """Two Airflows in one folder would run each other's tasks. The kernel gives the claim back however we end."""
+    claim = (folder / "claim").open("ab")
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        claim.close()
+        raise AirflowNotReady(
+            f"airflow: {folder} is in use by an Airflow that is still up; stop that one, or name another folder"
+        ) from None
+    return claim
 
 
 def _tail(text: str, lines: int = 15) -> str:

@@ -40,6 +40,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, settings
     settings = Settings(
         shards=SHARDS,
         catch_up_from="2099-01-01T00:00:00+00:00",  # type: ignore[arg-type]  # as a variable gives it
+        runs_at_once=4,
         task_folder=folder / "tasks",
         task_retries=1,
         task_retry_delay_s=1,

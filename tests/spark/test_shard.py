@@ -95,7 +95,7 @@ def a_random_history(world: World, rng: random.Random) -> None:
     world.store.put(70_000, {QUEUE_CELLS: {garbled: b"?"}})
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 40))])
 def test_random_histories_are_left_alike(twins: Twins, seed: int) -> None:
     rng = random.Random(seed)
     world = twins.world
