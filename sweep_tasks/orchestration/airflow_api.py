@@ -29,6 +29,9 @@ class AirflowApi:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._client.close()
 
     @classmethod

@@ -103,6 +103,7 @@ class LocalAirflow:
                 each.kill()
         psutil.wait_procs(left, timeout=10)
         self._children.clear()
+        self._api.close()
         if self._claimed:
             self._claimed.close()
 
@@ -162,7 +163,7 @@ class LocalAirflow:
     def log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
         """A task's log, one line for each event."""
         answer = self.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{attempt}")
-        return "\n".join(json.dumps(line) if isinstance(line, dict) else str(line) for line in answer["content"])
+        return "\n".join(line["event"] if isinstance(line, dict) else line for line in answer["content"])
 
     def wait(
         self,

@@ -289,11 +289,9 @@ class TestScenario:
         ]  # fmt: skip
         assert last == {"commits": {}}
 
-    def test_a_file_that_is_not_there_and_an_engine_that_is_not_yet(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_there_and_no_file_at_all(self, tmp_path: Path) -> None:
         missing = sweepflow("scenario", "run", str(tmp_path / "none.jsonl"), "--json")
         assert (missing.code, missing.document["error"]) == (2, "bad_value")
-        spark = with_input(SCENARIO, "scenario", "run", "-", "--engine", "spark", "--json")
-        assert (spark.code, spark.document["error"]) == (2, "not_yet")
         assert sweepflow("scenario", "run").code == 2
 
 
