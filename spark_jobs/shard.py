@@ -155,6 +155,9 @@ class SparkShardSweep(ShardSweep):
         )
         window.forget()
 
+    def _delete_aborted(self, progress: int, aborted: set[int]) -> None:
+        self._do(self._numbered(1), workers.deleting_aborted(self._brief(), progress, aborted), several=True)
+
     def _partitions_blocked(self, window: Window) -> set[int]:
         found = window.frame.where(f"commit >= {self._horizon.sweep_ts}").selectExpr(f"start DIV {FINE} AS partition")
         return {row.partition for row in found.distinct().collect()}

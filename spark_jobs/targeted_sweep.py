@@ -28,6 +28,7 @@ from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import SweepStrategy
+from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store import open_store
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.summary import Summary
@@ -72,7 +73,7 @@ def sweep(order: SweepOrder, settings: Settings) -> dict[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="targeted_sweep.py", description="Sweep one shard of one strategy.")
-    parser.add_argument("--strategy", required=True, choices=[s for s in SweepStrategy if s != SweepStrategy.NOTHING])
+    parser.add_argument("--strategy", required=True, choices=[strategy.value for strategy in QUEUES])
     parser.add_argument("--shard", required=True, type=int)
     parser.add_argument("--until", metavar="TIME", help="the end of the run's interval, ISO 8601; now if not given")
     parser.add_argument("--stop-at", type=int, metavar="TIMESTAMP", help="go no further than this")

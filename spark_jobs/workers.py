@@ -30,6 +30,7 @@ from sweep_tasks.store import open_store
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.late import delete_aborted
 from sweep_tasks.sweep.rules import Entry, TableView, segment
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
@@ -175,6 +176,11 @@ class Desk:
         judge.rejudge_parked(columns)
         yield from _results(summary, counted)
 
+    def delete_aborted(self, found: tuple[int, set[int]]) -> Iterator[pa.RecordBatch]:
+        brief = self._brief
+        delete_aborted(self._store, self._view, brief.strategy, brief.shard, *found)
+        yield from _results(Summary(brief.strategy, brief.shard, 0), Counted())
+
     def set_aside(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         quarantine = Quarantine(self._store, TimestampService(self._store))
         for batch in batches:
@@ -187,7 +193,7 @@ class Desk:
             ]  # fmt: skip
             if not self._brief.dry_run:
                 quarantine.add(found)
-        yield _rows(_RESULTS, [_totals(Summary(self._brief.strategy, self._brief.shard, 0), 0, 0)])
+        yield from _results(Summary(self._brief.strategy, self._brief.shard, 0), Counted())
 
     def _judge(self) -> tuple[Judge, Summary, Counted]:
         brief = self._brief
@@ -215,6 +221,10 @@ def counting(brief: Brief, parts: list[Part]) -> Worker:
 
 def rejudging(brief: Brief, stretches: list[Span]) -> Worker:
     return _one_by_one(brief, stretches, Desk.rejudge)
+
+
+def deleting_aborted(brief: Brief, progress: int, aborted: set[int]) -> Worker:
+    return _one_by_one(brief, [(progress, aborted)], Desk.delete_aborted)
 
 
 def judging(brief: Brief) -> Worker:
@@ -285,18 +295,15 @@ def _results(summary: Summary, counted: Counted) -> Iterator[pa.RecordBatch]:
             ],
             schema=_RESULTS,
         )
-    yield _rows(_RESULTS, [_totals(summary, len(ranged), len(sentinels))])
-
-
-def _totals(summary: Summary, ranged: int, sentinels: int) -> dict[str, Any]:
-    return {
+    totals = {
         "worker": _me(),
-        "range_deletes": ranged,
-        "sentinels": sentinels,
+        "range_deletes": len(ranged),
+        "sentinels": len(sentinels),
         "aborted_deletes": summary.aborted_deletes,
         "parked": summary.parked,
         "unparked": summary.unparked,
     }
+    yield _rows(_RESULTS, [totals])
 
 
 def _unreadable_row(entry: Quarantined) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sweep_tasks.encoding import stored_long, var_long
 from sweep_tasks.errors import BadValue, ShardsLowered
 from sweep_tasks.model import Cell, SweepStrategy
@@ -22,6 +24,13 @@ class Progress:
 
     def shards(self) -> int:
         return stored_long(self._store.read(QUEUE_PROGRESS, [_SHARDS]).get(_SHARDS), default=1)
+
+    def check(self, shards: Collection[int]) -> None:
+        """Refuses those that do not exist: nobody writes to their queue, and its progress would stand for nothing."""
+        number = self.shards()
+        for shard in shards:
+            if not 0 <= shard < number:
+                raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0")
 
     def raise_shards(self, number: int) -> int:
         """Entries stay in the shard they were written to, so a shard that exists must go on being swept."""

@@ -219,12 +219,12 @@ class QueueReader:
         """
         past = fine(progress + 1)
         for partition, marked in self._past(since, past, most):
-            batch = self._whole(partition, (partition + 1) * FINE)
+            batch = self.whole(partition, (partition + 1) * FINE)
             if batch.entries or batch.dedicated or marked:
                 batch.partitions.append(partition)
                 yield batch
         if progress >= past * FINE:
-            under_way = self._whole(past, progress + 1)
+            under_way = self.whole(past, progress + 1)
             under_way.dedicated = []
             yield under_way
 
@@ -244,7 +244,8 @@ class QueueReader:
     def is_empty(self, partition: int, after: int, before: int) -> bool:
         return next(self.shared(partition, after, before), None) is None
 
-    def _whole(self, partition: int, before: int) -> Batch:
+    def whole(self, partition: int, before: int) -> Batch:
+        """Everything that stands in a partition, dedicated rows included."""
         groups = list(self._groups(partition, partition * FINE - 1, before, _PAGE))
         return Batch(
             [entry for group in groups for entry in group.entries],

@@ -29,13 +29,14 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.budget import UNLIMITED, Budget, Spending
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.late import delete_aborted
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
 
 _LATE_PARTITIONS = 200
 
@@ -114,6 +115,7 @@ class ShardSweep:
 
     def _sweep_queue(self, begin: int) -> None:
         sweep_ts = self._horizon.sweep_ts
+        self._finish_under_way(begin)
         batches = self._batches(begin)
         for batch in batches:
             stopped = self._sweep_batch(batch)
@@ -186,12 +188,28 @@ class ShardSweep:
 
     def _some_came_late(self, progress: int) -> bool:
         """Whether something undecided stands below the progress in the partition under way."""
+        starts = self._starts_passed(progress)
+        return starts != set(self._commits.outcomes(starts))
+
+    def _starts_passed(self, progress: int) -> set[int]:
+        """Of the partition under way, up to the progress."""
         partition = fine(progress + 1)
         if progress < partition * FINE:
-            return False
+            return set()
         found = self._reader.shared(partition, partition * FINE - 1, progress + 1)
-        starts = {each.start for each in found if each.start is not None}
-        return starts != set(self._commits.outcomes(starts))
+        return {each.start for each in found if each.start is not None}
+
+    def _finish_under_way(self, progress: int) -> None:
+        """If the partition under way is about to be used up, what was aborted in it goes once more."""
+        if self._options.dry_run or (fine(progress + 1) + 1) * FINE > self._horizon.sweep_ts:
+            return
+        outcomes = self._commits.outcomes(self._starts_passed(progress))
+        aborted = {start for start, commit in outcomes.items() if commit == ABORTED}
+        if aborted:
+            self._delete_aborted(progress, aborted)
+
+    def _delete_aborted(self, progress: int, aborted: set[int]) -> None:
+        delete_aborted(self._store, self._view, self._strategy, self._shard, progress, aborted)
 
     def _stop(self, entries: Sequence[Entry], outcomes: dict[int, int]) -> tuple[int | None, str | None]:
         """The least start that can't be dealt with in this run, and why."""

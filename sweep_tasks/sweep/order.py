@@ -12,7 +12,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy, checked_timestamp
 from sweep_tasks.queue.encoding import checked_shard
-from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.engine import SweepOptions
@@ -49,7 +49,12 @@ class SweepOrder:
         return SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, self.dry_run)
 
     def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
-        """As far as this order may go now. Punches first: a store where nobody else does would never be swept."""
+        """As far as this order may go now. Punches first: a store where nobody else does would never be swept.
+
+        A dry run raises no number of shards, so it may ask about one that the next run is going to make.
+        """
+        if not self.dry_run:
+            Progress(store).check([self.shard])
         timestamps, puncher = TimestampService(store), Puncher(store)
         puncher.punch(timestamps, clock)
         now = clock.now_ms()

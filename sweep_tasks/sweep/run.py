@@ -46,11 +46,8 @@ class Sweeper:
         """One summary for each shard, as it ends. What was asked for is checked before anything is done."""
         if stop_at is not None:
             checked_timestamp(stop_at, "stop_at")
-        number = self._progress.shards()
-        wanted = range(number) if shards is None else sorted(set(shards))
-        for shard in wanted:
-            if not 0 <= shard < number:
-                raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0")
+        wanted = range(self._progress.shards()) if shards is None else sorted(set(shards))
+        self._progress.check(wanted)
         horizons = {strategy: self._horizon(strategy) for strategy in strategies}
         for strategy, found in horizons.items():
             if stop_at is not None and stop_at > found.sweep_ts:

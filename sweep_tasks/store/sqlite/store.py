@@ -321,7 +321,7 @@ class SQLiteStore(Store):
     # --- housekeeping -------------------------------------------------------------------------------------------
 
     def size(self) -> Size:
-        """By pages, so that what still stands in the log counts too. Deleting frees pages and never shrinks the file."""
+        """By pages, so that what still stands in the log counts too. Deleting frees pages, the file keeps its size."""
         with self._connections.reading() as connection:
             bytes_a_page, pages, free = (
                 int(connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.store import initialise_store, open_store
 from tests.unit.cli.test_cli import Answer, sweepflow
 
+ROOT = Path(__file__).parents[3]
 STORE = Path(".sweepflow", "demo", "demo.db")
 
 
@@ -96,6 +99,21 @@ def test_without_java_there_is_one_sentence_and_nothing_else(tmp_path: Path, how
     assert answer.err.startswith("error: java: Spark needs it")
     assert "install Java 17 or later" in answer.err
     assert len(answer.err.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_make_run_asks_for_java_before_it_installs_anything(tmp_path: Path) -> None:
+    make = shutil.which("make")
+    assert make
+    asked = subprocess.run(
+        [make, "--directory", str(ROOT), "run", f"VENV={tmp_path}/venv", f"PYTHON={sys.executable}", "SHELL=/bin/sh"],
+        capture_output=True,
+        text=True,
+        env={"PATH": str(tmp_path)},
+        check=False,
+    )
+    assert asked.returncode == 2
+    assert asked.stderr.startswith("java: Spark needs it")
     assert list(tmp_path.iterdir()) == []
 
 

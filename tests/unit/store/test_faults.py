@@ -44,7 +44,18 @@ EVERY_CALL: dict[str, Callable[[Store], Any]] = {
     "remove": lambda store: store.remove(LEASES, [B]),
     "size": lambda store: store.size(),
 }
-READS = {"tables", "get", "newest", "timestamps", "scan", "scan_versions", "read", "read_rows", "scan_registers", "size"}
+READS = {
+    "tables",
+    "get",
+    "newest",
+    "timestamps",
+    "scan",
+    "scan_versions",
+    "read",
+    "read_rows",
+    "scan_registers",
+    "size",
+}
 
 
 @pytest.fixture
