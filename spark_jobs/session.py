@@ -12,9 +12,9 @@ import time
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_jobs.environment import spark_environment
+from spark_jobs.environment import java_problem, spark_environment
 from sweep_tasks import errors
-from sweep_tasks.errors import SweepflowError
+from sweep_tasks.errors import JavaMissing, SweepflowError
 
 _DIE_WITH_PARENT = 1
 _OURS = re.compile(r"^sweep_tasks\.errors\.(\w+): (.*)$", re.MULTILINE)
@@ -63,6 +63,8 @@ class WorkerFailed(SweepflowError):
 
 def explained(error: PySparkException) -> SweepflowError | None:
     """The error of ours behind a failed Spark job; None if it was none."""
+    if error.getCondition() == "JAVA_GATEWAY_EXITED":
+        return JavaMissing(java_problem() or "java: it ended as soon as Spark started it; what it said stands above")
     found = _OURS.findall(str(error))
     if not found:
         return None

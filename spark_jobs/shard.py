@@ -25,6 +25,7 @@ from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.reader import Batch, Reference
+from sweep_tasks.store import from_anywhere
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.engine import Judged, ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
@@ -96,7 +97,9 @@ class SparkShardSweep(ShardSweep):
     ) -> None:
         super().__init__(store, strategy, shard, horizon, clock, options)
         self._start_spark = spark
-        self._store_settings = settings.model_dump(include=_STORE_SETTINGS)
+        self._store_settings = settings.model_dump(include=_STORE_SETTINGS) | {
+            "store": from_anywhere(settings.store)  # workers of a cluster each work in a folder of their own
+        }
         self._counts_alone = touched is None
         self._touched = TouchedCells() if touched is None else touched
         self._protections = Protections([])  # of the queue's entries; who rejudges parked ones reads them anew

@@ -5,7 +5,8 @@
 reads what was queued between the shard's progress and the sweep timestamp, many fine partitions at a time, asks how
 each transaction ended, keeps of each cell what may still be needed, deletes the rest, cleans the queue and moves the
 progress. It may be killed at any moment and run twice at once. The last line it prints is its summary, as JSON; nothing
-to do is a summary too, and no Spark is started for it.
+to do is a summary too, and no Spark is started for it. An error is one sentence on stderr, which `spark-submit` brings
+out on its stdout like everything a Python driver says, and an exit code.
 """
 
 from __future__ import annotations

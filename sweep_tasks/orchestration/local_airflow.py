@@ -161,9 +161,9 @@ class LocalAirflow:
         return self.api("GET", path, deserialize=False, stringify=False)["value"]
 
     def log(self, dag_id: str, run_id: str, task_id: str, attempt: int = 1) -> str:
-        """A task's log, one line for each event."""
+        """A task's log, a line of JSON for each event."""
         answer = self.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{attempt}")
-        return "\n".join(line["event"] if isinstance(line, dict) else line for line in answer["content"])
+        return "\n".join(json.dumps(line, ensure_ascii=False) for line in answer["content"])
 
     def wait(
         self,

@@ -45,6 +45,12 @@ class StoreLocation:
         raise BadValue("store", f"unknown kind of store {scheme!r}; give {_FORMS}")
 
 
+def from_anywhere(url: str) -> str:
+    """The same store for a process that works in another folder."""
+    path = StoreLocation.parse(url).path
+    return f"sqlite:///{path.absolute()}" if path else url
+
+
 def open_store(url: str, settings: Settings) -> Store:
     """A store that was initialised before; `memory:` is always new and empty."""
     location = StoreLocation.parse(url)

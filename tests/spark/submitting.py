@@ -47,7 +47,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class PastStore:
     """Some thousand writes of one table over four fine partitions: most cells four times, some deleted at last; some
-    transactions aborted, if asked for some unfinished, one too large for a shared row, and a protection in the middle."""
+    transactions aborted, some unfinished if asked for, one too large for a shared row, and a protection in the middle.
+    """
 
     file: Path
     strategy: SweepStrategy
@@ -134,10 +135,10 @@ class Ended(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The one sentence of ours; what Spark says of its own comes before it."""
-        lines = self.err.splitlines()
-        assert [line for line in lines if line.startswith("error: ")] == lines[-1:], self.err
-        return lines[-1].removeprefix("error: ")
+        """The one sentence of ours. `spark-submit` has it on stdout, as everything that its Python driver says."""
+        (sentence,) = [line for line in (self.out + self.err).splitlines() if line.startswith("error: ")]
+        assert "Traceback" not in self.out, self.out
+        return sentence.removeprefix("error: ")
 
     def tells_nobody_elses_data(self) -> bool:
         said = self.out + self.err
@@ -170,11 +171,11 @@ class Job:
 
     def driver(self) -> list[psutil.Process]:
         """The Python that runs the job's file."""
-        return [each for each in self.processes() if "python" in each.name() and str(TARGETED_SWEEP) in each.cmdline()]
+        return [each for each in self.processes()[1:] if str(TARGETED_SWEEP) in _words(each)]
 
     def workers_in(self, store: PastStore) -> list[psutil.Process]:
         """Spark's Python workers that have the store open at this moment."""
-        return [each for each in self.processes() if "pyspark.daemon" in each.cmdline() and _has_open(each, store.file)]
+        return [each for each in self.processes() if "pyspark.daemon" in _words(each) and _has_open(each, store.file)]
 
     def wait_for(self, what: str, found: Callable[[], T], every_s: float = 0.1) -> T:
         deadline = time.monotonic() + PATIENCE_S
@@ -242,6 +243,13 @@ def _value(transaction: int) -> bytes:
 
 def _timeless(entry: Any) -> Any:
     return entry._replace(hold=entry.hold._replace(until_ms=0))
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _has_open(process: psutil.Process, file: Path) -> bool:

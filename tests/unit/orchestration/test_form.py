@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sweep_tasks.errors import BadValue
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.orchestration.form import ShardTask, chosen, order_of, sweep_form
+from sweep_tasks.sweep.order import SweepOrder
+
+CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
+
+
+def answers(**given: Any) -> dict[str, Any]:
+    return {name: param.value for name, param in sweep_form(8).items()} | given
+
+
+def test_a_form_left_alone_means_everything() -> None:
+    assert chosen(answers(), 2) == [(CONSERVATIVE, 0), (CONSERVATIVE, 1), (THOROUGH, 0), (THOROUGH, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "shards"),
+    [
+        ("3", [3]),
+        ("0,2-5", [0, 2, 3, 4, 5]),
+        (" 7 , 1 - 2 ", [1, 2, 7]),
+        ("1-3,2-4", [1, 2, 3, 4]),
+        (None, [*range(8)]),
+    ],
+)
+def test_shards_are_numbers_and_ranges(text: str | None, shards: list[int]) -> None:
+    assert [task.shard for task in chosen(answers(strategies=["thorough"], shards=text), 8)] == shards
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("8", "shards: 8 does not exist; there are 8, from 0 to 7"), ("5-2", "shards: 5-2 begins above")],
+)
+def test_shards_that_can_not_be_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(BadValue, match=problem):
+        chosen(answers(shards=text), 8)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0,2-5", " 1 - 2, 3 "])
+def test_the_form_takes_what_is_understood(text: str) -> None:
+    sweep_form(8)["shards"].resolve(text)
+
+
+@pytest.mark.parametrize("text", ["all", "-1", "1-", "1,,2", "1;2"])
+def test_the_form_takes_nothing_else(text: str) -> None:
+    with pytest.raises(Exception, match="does not match"):
+        sweep_form(8)["shards"].resolve(text)
+
+
+def test_answers_become_an_order() -> None:
+    given = answers(dry_run=True, max_entries=5, max_seconds=1.5, stop_at=70)
+    assert order_of(given, ShardTask(THOROUGH, 3), 1_000) == SweepOrder(THOROUGH, 3, 1_000, 70, 5, 1.5, True)
+
+
+def test_a_task_is_named_after_its_strategy_and_shard() -> None:
+    assert ShardTask(THOROUGH, 3).task_id == "thorough.shard_3"

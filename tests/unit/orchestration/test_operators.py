@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from sweep_tasks.errors import BadValue, NotInitialised, StoreBusy
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.orchestration.operators import GUARDED_SUBMIT, INTERVAL_END, SweepShardOperator, arguments, moment_ms
+from sweep_tasks.orchestration.prepare import explained
+from sweep_tasks.sweep.order import SweepOrder
+
+THOROUGH = SweepStrategy.THOROUGH
+
+
+def test_an_order_becomes_the_arguments_of_the_job() -> None:
+    order = SweepOrder(THOROUGH, 3, moment_ms("2026-11-16 10:00:00+00:00"), 70, 5, 1.5, True)
+    assert arguments(order) == [
+        "--strategy", "thorough", "--shard", "3", "--until", "2026-11-16T10:00:00+00:00", "--stop-at", "70",
+        "--max-entries", "5", "--max-seconds", "1.5", "--dry-run",
+    ]  # fmt: skip
+
+
+def test_what_an_order_leaves_open_is_no_argument() -> None:
+    assert arguments(SweepOrder(THOROUGH, 0)) == ["--strategy", "thorough", "--shard", "0"]
+
+
+def test_an_end_that_is_no_moment_is_refused() -> None:
+    with pytest.raises(BadValue, match=r"until: .* is not a moment"):
+        moment_ms("2026-11-16/2026-11-17")
+
+
+def test_no_argument_of_a_task_carries_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////very/secret.db")
+    task = SweepShardOperator(task_id="shard", strategy=THOROUGH, shard=3)
+    given = {name: getattr(task, name) for name in task.template_fields}
+    assert "secret" not in str(given)
+    assert (task.pool, given["until"]) == ("sweep_thorough_3", INTERVAL_END)
+
+
+def test_only_what_may_pass_is_tried_again() -> None:
+    assert type(explained(StoreBusy("store: locked"))) is AirflowException
+    final = explained(NotInitialised("sqlite:///x.db"))
+    assert isinstance(final, AirflowFailException)
+    assert "run 'sweepflow init" in str(final)
+
+
+@pytest.fixture
+def fake_spark(tmp_path: Path) -> Path:
+    """Beside a Python, as an installed PySpark has it: says what it was given and what happens when its parent dies."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(
+        f"#!{sys.executable}\n"
+        "import ctypes, sys\n"
+        "order = ctypes.c_int()\n"
+        "ctypes.CDLL(None).prctl(2, ctypes.byref(order))\n"
+        "print(order.value, *sys.argv[1:])\n"
+    )
+    submit.chmod(0o755)
+    return submit
+
+
+def guarded(submit: Path, path: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": path, "PYSPARK_PYTHON": str(submit.with_name("python"))}
+    return subprocess.run([GUARDED_SUBMIT, "job.py", "a b"], env=environment, capture_output=True, text=True)
+
+
+def test_the_driver_is_told_to_die_with_its_task(fake_spark: Path) -> None:
+    done = guarded(fake_spark, os.defpath)
+    assert (done.stdout, done.stderr) == ("9 job.py a b\n", "")
+
+
+def test_without_setpriv_the_driver_runs_all_the_same_and_the_log_says_so(fake_spark: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few"
+    few.mkdir()
+    (few / "dirname").symlink_to("/usr/bin/dirname")
+    done = guarded(fake_spark, str(few))
+    assert done.stdout == "0 job.py a b\n"
+    assert "setpriv is missing" in done.stderr

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from sweep_tasks.orchestration.pools import SWEPT, pool_name, pool_problem, pools_document
+from sweep_tasks.queue.progress import QUEUES
+
+
+def test_every_strategy_that_has_a_queue_has_pools() -> None:
+    assert SWEPT == QUEUES
+
+
+def test_each_shard_has_a_pool_with_one_slot() -> None:
+    document = pools_document(3)
+    assert list(document) == [pool_name(strategy, shard) for strategy in QUEUES for shard in range(3)]
+    assert {pool["slots"] for pool in document.values()} == {1}
+    assert document["sweep_thorough_2"] == {
+        "slots": 1,
+        "description": "one sweep at a time of thorough shard 2",
+        "include_deferred": True,
+    }
+
+
+def test_pools_as_they_should_be_are_no_problem_and_others_do_not_matter() -> None:
+    slots = dict.fromkeys(pools_document(2), 1)
+    assert pool_problem(2, slots | {"sweep_thorough_2": 1, "default_pool": 128}) is None
+
+
+def test_missing_pools_are_named_with_the_command_that_creates_them() -> None:
+    slots = dict.fromkeys(pools_document(2), 1)
+    del slots["sweep_thorough_1"]
+    problem = pool_problem(2, slots)
+    assert problem is not None
+    assert problem.startswith("pools: sweep_thorough_1 is missing; run 'sweepflow airflow pools'")
+    several = pool_problem(3, {})
+    assert several is not None
+    assert "sweep_conservative_0, sweep_conservative_1, sweep_conservative_2 and 3 more are missing" in several
+
+
+def test_a_pool_that_lets_two_in_is_a_problem() -> None:
+    problem = pool_problem(1, {"sweep_conservative_0": 2, "sweep_thorough_0": 1})
+    assert problem is not None
+    assert "sweep_conservative_0 is not of one slot" in problem
