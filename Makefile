@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java run ui lint types layers test test-fast test-long bench format clean
+.PHONY: help setup java run ui lint types layers test test-fast test-search test-real test-long bench format clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -42,10 +42,21 @@ types: $(READY)  ## Types
 layers: $(READY)  ## The arrows between the rooms
 	$(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 
-test-fast: $(READY)  ## The tests, without the checks around them
-	$(BIN)/pytest -m "not long"
+test-fast: $(READY)  ## Tests that need no server: rules, stores, scenarios, the deployment's files
+	$(BIN)/pytest -m "not long and not properties" tests/unit tests/scenarios tests/deployment
 
-test: lint types layers test-fast  ## Everything that must pass before a change lands
+test-search: $(READY)  ## Searches for counter-examples
+	$(BIN)/pytest -m "not long" tests/properties
+
+test-real: $(READY)  ## Tests on a real Spark and a real Airflow
+	$(BIN)/pytest -m "not long" tests/spark tests/demo
+	$(BIN)/pytest -m "not long" tests/airflow
+
+# One after the other, the fast ones first: real servers have both cores to themselves, and one start of each is enough.
+test: lint types layers  ## Everything that must pass before a change lands
+	$(MAKE) test-fast
+	$(MAKE) test-search
+	$(MAKE) test-real
 
 test-long: $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches
 	SWEEPFLOW_TEST_EXAMPLES=2000 $(BIN)/pytest -m "long or properties"

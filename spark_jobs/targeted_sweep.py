@@ -36,10 +36,9 @@ from sweep_tasks.sweep.summary import Summary
 
 
 def main(arguments: list[str] | None = None) -> int:
-    die_with_parent()
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     given = _parser().parse_args(arguments)
     try:
+        _check_summary(given.summary)
         settings = load_settings(**({"store": given.store} if given.store else {}))
         document = sweep(_order(given), settings)
     except SweepflowError as error:
@@ -113,6 +112,11 @@ def _failed(error: SweepflowError) -> int:
     return error.exit_code
 
 
+def _check_summary(path: Path | None) -> None:
+    if path and (path.is_dir() or not path.parent.is_dir()):
+        raise BadValue("summary", f"{path} can't be written; name a file in a folder that exists")
+
+
 def _write(path: Path, line: str) -> None:
     """Whoever finds the file finds all of it."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
@@ -121,4 +125,6 @@ def _write(path: Path, line: str) -> None:
 
 
 if __name__ == "__main__":
+    die_with_parent()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     sys.exit(main())

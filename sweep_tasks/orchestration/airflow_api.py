@@ -50,7 +50,8 @@ class AirflowApi:
                 break
             self._log_in()
         if answer.is_error:
-            raise AirflowNotReady(f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}")
+            kind = AirflowUnreachable if answer.is_server_error else AirflowNotReady
+            raise kind(f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}")
         return answer.json() if answer.content else None
 
     def pool_slots(self) -> dict[str, int]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+import pendulum
 import psutil
 
 from sweep_tasks.config import Settings
@@ -35,6 +36,8 @@ _COMPONENTS = {
     "scheduler": ["scheduler", "--skip-serve-logs"],
 }
 _ENDED = ("success", "failed")
+_ATTEMPTS = 5
+_PAGE = 50
 
 
 class LocalAirflow:
@@ -121,7 +124,15 @@ class LocalAirflow:
         return done.stdout
 
     def api(self, method: str, path: str, json: Any = None, **query: Any) -> Any:
-        return self._api.call(method, path, json, **query)
+        """Asked again if it fails for now: over SQLite, two who write at the same time do not always both succeed."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return self._api.call(method, path, json, **query)
+            except AirflowUnreachable:
+                if not left:
+                    raise
+            time.sleep(1)
+        raise AssertionError
 
     def pool_slots(self) -> dict[str, int]:
         return self._api.pool_slots()
@@ -134,7 +145,8 @@ class LocalAirflow:
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
         """The id of the new run."""
-        asked = {"logical_date": None, "conf": dict(conf or {})} | ({"dag_run_id": run_id} if run_id else {})
+        name = run_id or f"manual__{pendulum.now('UTC').isoformat()}"
+        asked = {"logical_date": None, "conf": dict(conf or {}), "dag_run_id": name}
         return str(self.api("POST", f"/dags/{dag_id}/dagRuns", asked)["dag_run_id"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:
@@ -150,8 +162,12 @@ class LocalAirflow:
         return str(self.wait(f"run {run_id} of {dag_id} to end", ended, patience_s, lambda: self.told(dag_id, run_id)))
 
     def task_instances(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
-        found = self.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=100)
-        return {each["task_id"]: each for each in found["task_instances"]}
+        path, found = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", dict[str, dict[str, Any]]()
+        while True:
+            page = self.api("GET", path, limit=_PAGE, offset=len(found), order_by="id")
+            found |= {each["task_id"]: each for each in page["task_instances"]}
+            if not page["task_instances"] or len(found) >= page["total_entries"]:
+                return found
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
         return {task_id: each["state"] for task_id, each in self.task_instances(dag_id, run_id).items()}
@@ -236,7 +252,7 @@ class LocalAirflow:
 
     def _answers(self) -> bool:
         try:
-            self.api("GET", "/pools", limit=1)
+            self._api.call("GET", "/pools", limit=1)
         except AirflowUnreachable:
             return False
         return True

@@ -240,7 +240,7 @@ def nothing_is_parked(patch: Patch) -> None:
 # --- protections ------------------------------------------------------------------------------------------------------
 
 
-@mistake(Racing)
+@mistake(Refused)
 def a_protection_is_accepted_without_looking(patch: Patch) -> None:
     patch.setattr(ProtectionCatalog, "_earliest", lambda self, record: 0)
 

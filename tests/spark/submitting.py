@@ -170,8 +170,11 @@ class Job:
         return [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
 
     def driver(self) -> list[psutil.Process]:
-        """The Python that runs the job's file."""
+        """The Python that runs the job's file, once it is there."""
         return [each for each in self.processes()[1:] if str(TARGETED_SWEEP) in _words(each)]
+
+    def driver_in(self, store: PastStore) -> bool:
+        return any(_has_open(each, store.file) for each in self.driver())
 
     def workers_in(self, store: PastStore) -> list[psutil.Process]:
         """Spark's Python workers that have the store open at this moment."""

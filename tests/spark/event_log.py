@@ -1,0 +1,57 @@
+"""Spark's own account of a job: which executor ran which task, and what was sent to Python for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_SENT = "data sent to Python workers"
+
+
+class EventLog:
+    """Tasks whose stage sorts cells first are those that delete; the others that go to Python read the queue."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+
+    def options(self) -> tuple[str, ...]:
+        given = {"enabled": "true", "dir": self._folder.as_uri(), "compress": "false"}
+        return tuple(word for name, value in given.items() for word in ("--conf", f"spark.eventLog.{name}={value}"))
+
+    def is_empty(self) -> bool:
+        return not any(self._folder.iterdir())
+
+    def deleting_began(self) -> bool:
+        return bool(self._deleting_stages())
+
+    def readers(self) -> list[str]:
+        """The executor of each task that read from the store."""
+        return [task["Task Info"]["Executor ID"] for task in self._python_tasks(deleting=False)]
+
+    def deleters(self) -> list[str]:
+        """The executor of each task that judged cells and deleted from them."""
+        return [task["Task Info"]["Executor ID"] for task in self._python_tasks(deleting=True)]
+
+    def _python_tasks(self, *, deleting: bool) -> Iterator[dict[str, Any]]:
+        stages = self._deleting_stages()
+        for event in self._events("SparkListenerTaskEnd"):
+            used_python = any(each["Name"] == _SENT for each in event["Task Info"]["Accumulables"])
+            if used_python and (event["Stage ID"] in stages) is deleting:
+                yield event
+
+    def _deleting_stages(self) -> set[int]:
+        stages = (stage for event in self._events("SparkListenerJobStart") for stage in event["Stage Infos"])
+        return {stage["Stage ID"] for stage in stages if {"Sort", "MapInArrow"} <= _steps(stage)}
+
+    def _events(self, name: str) -> Iterator[dict[str, Any]]:
+        for file in self._folder.rglob("events_*"):
+            written, _, _ = file.read_text().rpartition("\n")
+            events = (json.loads(line) for line in written.splitlines())
+            yield from (event for event in events if event["Event"] == name)
+
+
+def _steps(stage: dict[str, Any]) -> set[str]:
+    return {json.loads(each["Scope"])["name"] for each in stage["RDD Info"] if "Scope" in each}

@@ -1,0 +1,32 @@
+"""An error of ours that comes out of Spark is still an error of ours."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException, PySparkRuntimeError
+
+from spark_jobs.session import explained
+from sweep_tasks.errors import EXIT_UNAVAILABLE, JavaMissing
+
+TRACEBACK = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Traceback (most recent call last):
+  File "workers.py", line 7, in read
+    raise self._meaning_of(error) from error
+sweep_tasks.errors.StoreBusy: store: it was locked; try again
+ SQLSTATE: 38000
+"""
+
+
+def test_an_error_in_a_worker_keeps_its_sentence_its_code_and_its_exit_code() -> None:
+    found = explained(PySparkException(TRACEBACK))
+    assert found is not None
+    assert str(found) == "store: it was locked; try again"
+    assert (found.code, found.exit_code) == ("unavailable", EXIT_UNAVAILABLE)
+
+
+def test_an_error_that_is_none_of_ours_is_not_explained_away() -> None:
+    assert explained(PySparkException("ValueError: sweep_tasks.errors is not to blame")) is None
+
+
+def test_a_spark_that_can_not_start_its_java_says_so() -> None:
+    found = explained(PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}))
+    assert isinstance(found, JavaMissing)
+    assert str(found).startswith("java: ")

@@ -1,0 +1,140 @@
+"""What the job makes of its arguments, on shards that have nothing to do: no Spark is started here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_jobs.targeted_sweep import main
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.store import Store, open_store
+from sweep_tasks.timestamps.puncher import Punch, Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+
+THOROUGH = SweepStrategy.THOROUGH
+ORDER = ["--strategy", "thorough", "--shard", "0"]
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def history(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The store of the settings: at hour n of 1970 the timestamp was 1000 n."""
+    for hour in range(6):
+        Puncher(sqlite).record(Punch(hour * HOUR_MS, 1_000 * hour))
+    TimestampService(sqlite).move_past(5_000)
+    monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
+    return sqlite
+
+
+def swept(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code = main([*ORDER, *arguments])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    document: dict[str, Any] = json.loads(said.out)
+    return document
+
+
+def test_nothing_to_do_is_a_summary_too(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = swept(capsys, "--stop-at", "4000")
+    assert summary["engine"] == "idle"
+    assert (summary["strategy"], summary["shard"], summary["sweep_ts"]) == ("thorough", 0, 4_000)
+    assert (summary["progress_before"], summary["progress"], summary["stopped"]) == (-1, 3_999, None)
+    assert Progress(history).of(THOROUGH, 0) == 3_999
+
+
+def test_the_summary_file_holds_what_was_printed_and_nothing_lies_beside_it(
+    history: Store, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "summaries"
+    folder.mkdir()
+    (folder / "summary.json").write_text("that of an earlier run")
+    summary = swept(capsys, "--summary", str(folder / "summary.json"))
+    assert [json.loads(file.read_text()) for file in folder.iterdir()] == [summary]
+
+
+@pytest.mark.parametrize("until", ["1970-01-01T03:00:00+00:00", "1970-01-01T05:00:00+02:00", "1970-01-01T03:00:00Z"])
+def test_a_run_goes_as_far_as_the_end_of_its_interval(
+    until: str, history: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert swept(capsys, "--until", until)["sweep_ts"] == 3_000
+
+
+def test_a_timestamp_to_stop_at_lowers_how_far_it_goes_and_never_raises_it(
+    history: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    until = "1970-01-01T03:00:00Z"
+    assert swept(capsys, "--until", until, "--stop-at", "2000")["sweep_ts"] == 2_000
+    assert swept(capsys, "--until", until, "--stop-at", "4000")["sweep_ts"] == 3_000
+
+
+def test_a_store_that_is_named_stands_above_the_setting(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////no/such/store.db")
+    assert main(ORDER) == EXIT_UNAVAILABLE
+    assert main([*ORDER, "--store", sqlite_url]) == 0
+
+
+def test_a_dry_run_tells_and_changes_nothing(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = swept(capsys, "--dry-run", "--stop-at", "4000")
+    assert summary["dry_run"]
+    assert Progress(history).of(THOROUGH, 0) == -1
+    assert Thresholds(history).of_strategy(THOROUGH) == 0
+
+
+def test_a_dry_run_may_ask_about_a_shard_that_is_yet_to_come(
+    history: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert swept(capsys, "--shard", "1", "--dry-run")["shard"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--shard", "1"], "shard: 1 does not exist; there are 1, from 0"),
+        (["--shard", "256"], "shard: 256 is out of range"),
+        (["--shard", "-1"], "shard: -1 is out of range"),
+        (["--until", "soon"], "until: 'soon' is not a time; write it like 2026-01-31T10:00:00+00:00"),
+        (["--until", "PT1H"], "until: 'PT1H' is not a time"),
+        (["--stop-at", "-5"], "stop_at: "),
+        (["--max-entries", "-1"], "max_entries: -1 is negative"),
+        (["--max-seconds", "-0.5"], "max_seconds: -0.5 is negative"),
+        (["--store", "postgres://somewhere"], "store: unknown kind of store 'postgres'"),
+        (["--summary", "/no/such/folder/summary.json"], "summary: /no/such/folder/summary.json can't be written"),
+        (["--summary", "/"], "summary: / can't be written"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
+    arguments: list[str], sentence: str, history: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Puncher(history).last()
+    assert main([*ORDER, *arguments]) == EXIT_BAD_INPUT
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"error: {sentence}")
+    assert said.err.count("\n") == 1
+    assert Puncher(history).last() == before
+    assert Progress(history).of(THOROUGH, 0) == -1
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/typing-error.db"
+    assert main([*ORDER, "--store", url]) == EXIT_UNAVAILABLE
+    assert (
+        capsys.readouterr().err == f"error: store: {url} is not initialised; run 'sweepflow init --store {url}' once\n"
+    )
+    assert not (tmp_path / "typing-error.db").exists()
+
+
+def test_a_strategy_that_is_never_swept_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--strategy", "nothing", "--shard", "0"])
+    assert ended.value.code == EXIT_BAD_INPUT
+    assert "choose from 'conservative', 'thorough'" in capsys.readouterr().err
