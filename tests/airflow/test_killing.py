@@ -14,7 +14,7 @@ from tests.airflow.queued import CELLS, QueuedStore
 pytestmark = pytest.mark.timeout(900)
 
 CONSERVATIVE = SweepStrategy.CONSERVATIVE
-TIMES = 16
+TIMES = 10
 DRIVER_KILLED, TASK_KILLED = 0, 1
 
 

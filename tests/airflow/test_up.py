@@ -21,7 +21,7 @@ SWEEPFLOW = Path(sys.executable).parent / "sweepflow"
 
 
 def test_it_is_complete_when_it_says_so_and_a_signal_ends_all_of_it(tmp_path: Path) -> None:
-    words = ["airflow", "up", "--json", "--paused", "--port", "0", "--folder", tmp_path / "airflow"]
+    words = ["airflow", "up", "--json", "--paused", "--port", "0", "--folder", str(tmp_path / "airflow")]
     environment = os.environ | {"SWEEPFLOW_STORE": f"sqlite:///{tmp_path}/store.db", "SWEEPFLOW_SHARDS": "1"}
     with (tmp_path / "steps").open("w") as steps:
         up = psutil.Popen([SWEEPFLOW, *words], env=environment, stdout=subprocess.PIPE, stderr=steps, text=True)

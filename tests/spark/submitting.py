@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -129,7 +129,7 @@ class Ended(NamedTuple):
 
     @property
     def summary(self) -> dict[str, Any]:
-        assert self.code == 0, self.err
+        assert self.code == 0, self
         document: dict[str, Any] = json.loads(self.out.splitlines()[-1])
         return document
 
@@ -153,6 +153,7 @@ class Job:
         with ExitStack() as stack:
             out, err = (stack.enter_context(path.open("w")) for path in self._files)
             self._process = subprocess.Popen(command, env=environment, cwd=folder, stdout=out, stderr=err)
+        self._orphans: list[psutil.Process] = []
 
     @property
     def pid(self) -> int:
@@ -163,8 +164,11 @@ class Job:
         code = self._process.wait(PATIENCE_S)
         return Ended(code, *(path.read_text() for path in self._files))
 
-    def kill(self) -> None:
+    def kill(self) -> list[psutil.Process]:
+        """The Java machine alone. Returned is everything that it had started, the driver first of all."""
+        self._orphans = self.processes()[1:]
         self._process.kill()
+        return self._orphans
 
     def processes(self) -> list[psutil.Process]:
         return [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
@@ -190,12 +194,12 @@ class Job:
 
     def end(self) -> None:
         """Whatever became of the test, nothing of the job stays."""
-        if self._process.poll() is None:
-            left = self.processes()
-            for each in left:
+        left = self.processes() if self._process.poll() is None else self._orphans
+        for each in left:
+            with suppress(psutil.NoSuchProcess):
                 each.kill()
-            self._process.wait()
-            psutil.wait_procs(left, PATIENCE_S)
+        self._process.wait()
+        psutil.wait_procs(left, PATIENCE_S)
 
 
 class Jobs:

@@ -126,9 +126,7 @@ def test_a_java_machine_killed_while_workers_delete_takes_all_along_and_nothing_
     with store.workers_can_not_write(job):
         job.wait_for("the stage that deletes", log.deleting_began)
         job.wait_for("two workers that delete", lambda: len(job.workers_in(store)) >= 2)
-        driver_and_workers = job.processes()[1:]
-        job.kill()
-        _, left = psutil.wait_procs(driver_and_workers, PATIENCE_S)
+        _, left = psutil.wait_procs(job.kill(), PATIENCE_S)
         assert left == [], "something outlived its Java machine"
     assert progress(store) == -1
     assert store.state() != copy.state()
@@ -143,9 +141,7 @@ def test_a_driver_that_waits_for_the_store_dies_with_its_java_machine(tmp_path: 
     with store.nobody_else_writes():
         job = jobs.submit(store, sqlite_busy_timeout_s=2 * PATIENCE_S)
         job.wait_for("a driver that wants to write", lambda: job.driver_in(store))
-        driver = job.driver()
-        job.kill()
-        _, left = psutil.wait_procs(driver, PATIENCE_S)
+        _, left = psutil.wait_procs(job.kill(), PATIENCE_S)
     assert left == []
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from spark_jobs.targeted_sweep import main
-from sweep_tasks.config import Settings
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import Progress
-from sweep_tasks.store import Store, open_store
+from sweep_tasks.store import Store
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -127,9 +126,8 @@ def test_what_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/typing-error.db"
     assert main([*ORDER, "--store", url]) == EXIT_UNAVAILABLE
-    assert (
-        capsys.readouterr().err == f"error: store: {url} is not initialised; run 'sweepflow init --store {url}' once\n"
-    )
+    sentence = f"store: {url} is not initialised; run 'sweepflow init --store {url}' once"
+    assert capsys.readouterr().err == f"error: {sentence}\n"
     assert not (tmp_path / "typing-error.db").exists()
 
 
