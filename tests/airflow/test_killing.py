@@ -25,11 +25,14 @@ def test_a_killed_driver_and_a_killed_task_are_tried_again_and_nothing_is_lost(
         queued.write(CONSERVATIVE, shard, TIMES)
     run = airflow.trigger(TARGETED_SWEEP, {"strategies": ["conservative"]})
 
-    def drivers_at_work() -> list[list[psutil.Process]]:
-        drivers = [java_and_python(airflow.folder / "tasks", CONSERVATIVE, shard) for shard in (0, 1)]
-        return drivers if all(drivers) and queued.progress.of(CONSERVATIVE, DRIVER_KILLED) > 0 else []
+    def drivers(*shards: int) -> list[list[psutil.Process]]:
+        found = [java_and_python(airflow.folder / "tasks", CONSERVATIVE, shard) for shard in shards]
+        return found if all(found) else []
 
-    first, second = while_running(airflow, run, "both drivers, the first after its first batch", drivers_at_work)
+    while_running(airflow, run, "the first driver", lambda: drivers(0) or drivers(1))
+    with queued.nobody_else_writes():  # so that the one waits for the other
+        first, second = while_running(airflow, run, "both drivers", lambda: drivers(DRIVER_KILLED, TASK_KILLED))
+    while_running(airflow, run, "the first batch", lambda: queued.progress.of(CONSERVATIVE, DRIVER_KILLED) > 0)
     with queued.nobody_else_writes():
         in_between = queued.progress.of(CONSERVATIVE, DRIVER_KILLED)
         assert queued.versions(CONSERVATIVE, DRIVER_KILLED) != {(True, 1)}, "the sweep was over before it was killed"
