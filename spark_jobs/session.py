@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import signal
 import sys
 import time
 
@@ -16,7 +14,6 @@ from spark_jobs.environment import java_problem, spark_environment
 from sweep_tasks import errors
 from sweep_tasks.errors import JavaMissing, SweepflowError
 
-_DIE_WITH_PARENT = 1
 _OURS = re.compile(r"^sweep_tasks\.errors\.(\w+): (.*)$", re.MULTILINE)
 
 
@@ -49,12 +46,6 @@ def local_session(name: str) -> SparkSession:
     os.environ.update(spark_environment())
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--master local[2] pyspark-shell")
     return spark_session(name)
-
-
-def die_with_parent() -> None:
-    """A driver whose Java machine is gone must not go on. Only Linux can promise that; elsewhere it notices later."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 class WorkerFailed(SweepflowError):

@@ -11,6 +11,11 @@ out on its stdout like everything a Python driver says, and an exit code.
 
 from __future__ import annotations
 
+from spark_jobs.guard import die_with_parent
+
+if __name__ == "__main__":
+    die_with_parent()
+
 import argparse
 import json
 import os
@@ -23,7 +28,7 @@ import pendulum
 import structlog
 from pyspark.errors import PySparkException
 
-from spark_jobs.session import LazySpark, die_with_parent, explained
+from spark_jobs.session import LazySpark, explained
 from spark_jobs.shard import SparkShardSweep
 from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.config import Settings, load_settings
@@ -125,6 +130,5 @@ def _write(path: Path, line: str) -> None:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     sys.exit(main())

@@ -46,5 +46,11 @@ def _submit(settings: Settings, *arguments: str) -> None:
         check=False,
     )
     if ended.returncode:
-        said = ended.stderr.strip().splitlines() or ["it said nothing"]
-        raise JobFailed(f"spark: {' '.join(arguments[:4])} ended with code {ended.returncode}: {said[-1]}")
+        raise JobFailed(f"spark: {' '.join(arguments[:4])} ended with code {ended.returncode}: {_last_words(ended)}")
+
+
+def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
+    """The job's own sentence, which `spark-submit` brings out on its stdout; else the last that anybody said."""
+    lines = [*ended.stderr.splitlines(), *ended.stdout.splitlines()]
+    ours = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (ours or [line for line in lines if line.strip()] or ["it said nothing"])[-1]

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from sweep_tasks.config import Settings, as_environment, inherited_environment
 from sweep_tasks.errors import BadValue
 from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION
-from sweep_tasks.store import StoreLocation
+from sweep_tasks.store import from_anywhere
 
 PROJECT = Path(__file__).parents[2]
 DAGS = PROJECT / "dags"
@@ -96,10 +96,9 @@ def airflow_environment(
 
 def _with_absolute_store(settings: Settings) -> Settings:
     """The same store from any folder; one that is not set is left to whatever the processes find."""
-    path = StoreLocation.parse(settings.store).path
-    if path is None or "store" not in settings.model_fields_set:
+    if "store" not in settings.model_fields_set:
         return settings
-    return settings.model_copy(update={"store": f"sqlite:///{path.absolute()}"})
+    return settings.model_copy(update={"store": from_anywhere(settings.store)})
 
 
 def free_port() -> int:

@@ -98,13 +98,13 @@ def test_an_error_in_a_worker_is_one_sentence_and_the_next_run_does_the_work(tmp
     copy = store.copy()
     copy.swept_in_process()
 
-    job = jobs.submit(store, sqlite_busy_timeout_s=20)
+    job = jobs.submit(store, sqlite_busy_timeout_s=40)
     with store.workers_can_not_write(job):
         job.wait_for("two workers that read", lambda: len(job.workers_in(store)) >= 2)
         failed = job.ended()
     assert failed.code == EXIT_UNAVAILABLE
     assert failed.error == (
-        f"store: {store.file} was locked by another process for 20 s; try again, or raise the setting "
+        f"store: {store.file} was locked by another process for 40 s; try again, or raise the setting "
         "sqlite_busy_timeout_s"
     )
     assert failed.tells_nobody_elses_data()
