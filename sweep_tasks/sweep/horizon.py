@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy
+from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.immutable import immutable_timestamp
 from sweep_tasks.timestamps.leases import Leases
 from sweep_tasks.timestamps.puncher import Puncher
@@ -34,3 +37,15 @@ def horizon(
     immutable = immutable_timestamp(timestamps, leases)
     back_ms = retention_s * 1000 if strategy is SweepStrategy.CONSERVATIVE else 0
     return Horizon(min(immutable, puncher.timestamp_at(wall_ms - back_ms) or 0), wall_ms)
+
+
+def horizon_now(
+    strategy: SweepStrategy, store: Store, settings: Settings, clock: Clock, until_ms: int | None = None
+) -> Horizon:
+    """As far as a sweep may go at this moment, or might have gone at `until_ms` if that is earlier. Punches first: a
+    store where nobody else does would never be swept."""
+    timestamps, puncher = TimestampService(store), Puncher(store)
+    puncher.punch(timestamps, clock)
+    now = clock.now_ms()
+    wall_ms = now if until_ms is None else min(now, until_ms)
+    return horizon(strategy, wall_ms, settings.retention_s, timestamps, Leases(store, settings.lease_ttl_s), puncher)

@@ -16,10 +16,7 @@ from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.engine import SweepOptions
-from sweep_tasks.sweep.horizon import Horizon, horizon
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.sweep.horizon import Horizon, horizon_now
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +46,11 @@ class SweepOrder:
         return SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, self.dry_run)
 
     def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
-        """As far as this order may go now. Punches first: a store where nobody else does would never be swept.
+        """As far as this order may go now.
 
         A dry run raises no number of shards, so it may ask about one that the next run is going to make.
         """
         if not self.dry_run:
             Progress(store).check([self.shard])
-        timestamps, puncher = TimestampService(store), Puncher(store)
-        puncher.punch(timestamps, clock)
-        now = clock.now_ms()
-        until = now if self.until_ms is None else min(now, self.until_ms)
-        leases = Leases(store, settings.lease_ttl_s)
-        found = horizon(self.strategy, until, settings.retention_s, timestamps, leases, puncher)
+        found = horizon_now(self.strategy, store, settings, clock, self.until_ms)
         return found if self.stop_at is None else found._replace(sweep_ts=min(found.sweep_ts, self.stop_at))

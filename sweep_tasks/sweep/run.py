@@ -16,12 +16,10 @@ from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
-from sweep_tasks.sweep.horizon import Horizon, horizon
+from sweep_tasks.sweep.horizon import Horizon, horizon_now
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import CommitTable
@@ -32,8 +30,6 @@ class Sweeper:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._timestamps = TimestampService(store)
-        self._puncher = Puncher(store)
         self._progress = Progress(store)
 
     def sweep(
@@ -48,7 +44,9 @@ class Sweeper:
             checked_timestamp(stop_at, "stop_at")
         wanted = range(self._progress.shards()) if shards is None else sorted(set(shards))
         self._progress.check(wanted)
-        horizons = {strategy: self._horizon(strategy) for strategy in strategies}
+        horizons = {
+            strategy: horizon_now(strategy, self._store, self._settings, self._clock) for strategy in strategies
+        }
         for strategy, found in horizons.items():
             if stop_at is not None and stop_at > found.sweep_ts:
                 raise BadValue(
@@ -60,13 +58,6 @@ class Sweeper:
             target = found if stop_at is None else found._replace(sweep_ts=stop_at)
             for shard in wanted:
                 yield ShardSweep(self._store, strategy, shard, target, self._clock, options).run()
-
-    def _horizon(self, strategy: SweepStrategy) -> Horizon:
-        self._puncher.punch(self._timestamps, self._clock)
-        leases = Leases(self._store, self._settings.lease_ttl_s)
-        return horizon(
-            strategy, self._clock.now_ms(), self._settings.retention_s, self._timestamps, leases, self._puncher
-        )
 
 
 class Retried(NamedTuple):
