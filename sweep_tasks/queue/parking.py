@@ -27,14 +27,16 @@ from sweep_tasks.timestamps.service import TimestampService
 
 
 class Why(IntEnum):
+    REPLICAS = 0
+    """Comes first: what a sweep lets go elsewhere and parks here, it does not meet again and try at once."""
     GRACE = 1
     PROTECTED = 2
     RETENTION = 3
-    REPLICAS = 4
 
 
 class Hold(NamedTuple):
-    """What an entry waits for: a wall-clock time in milliseconds, a record at a timestamp, a table's retention."""
+    """What an entry waits for: a wall-clock time in milliseconds, a record at a timestamp, a table's retention, or that
+    all replicas are there, which only another try can tell."""
 
     why: Why
     until_ms: int = 0
@@ -47,9 +49,14 @@ class Hold(NamedTuple):
             rest = sized(self.record.encode()) + var_long(self.record_ts)
         elif self.why is Why.RETENTION:
             rest = var_long(self.table_id)
-        else:
+        elif self.why is Why.GRACE:
             rest = var_long(self.until_ms)
+        else:
+            rest = b""
         return bytes([self.why]) + rest
+
+
+WAITING_FOR_REPLICAS = Hold(Why.REPLICAS)
 
 
 class ParkedEntry(NamedTuple):
@@ -64,6 +71,12 @@ class ParkedEntry(NamedTuple):
         """Within a hold by start timestamp: what is old enough comes first."""
         entry = var_long(self.start) + var_long(self.table_id) + sized(self.cell.row) + self.cell.column
         return self.hold.encoded() + entry
+
+
+class ParkedPage(NamedTuple):
+    entries: list[ParkedEntry]
+    as_of: int
+    """What was parked later than this has not been seen."""
 
 
 class Parking:
@@ -84,22 +97,24 @@ class Parking:
             }
             self._store.put(self._timestamps.fresh(), {PARKED: values})
 
-    def remove(self, entries: Collection[ParkedEntry]) -> None:
+    def remove(self, entries: Collection[ParkedEntry], as_of: int = MAX_TS - 1) -> None:
+        """As they were seen: one that somebody has parked again since, under the same hold, stays."""
         if entries:
             cells = [Cell(self._row, entry.column()) for entry in entries]
-            self._store.delete_ranges(PARKED, [VersionRange(cell, 0, MAX_TS) for cell in cells])
+            self._store.delete_ranges(PARKED, [VersionRange(cell, 0, as_of + 1) for cell in cells])
 
-    def page(self, after: bytes, limit: int, within: Span = EVERYTHING) -> list[ParkedEntry]:
+    def page(self, after: bytes, limit: int, within: Span = EVERYTHING) -> ParkedPage:
         """Entries behind a column, in order."""
         span = Span(max(within.start, after + b"\0" if after else b""), within.end)
         if span.end and span.start >= span.end:
-            return []
-        page = self._store.scan(PARKED, MAX_TS, Span.only(self._row), span, limit)
-        return [_decoded(cell.column, version.value) for cell, version in page.items]
+            return ParkedPage([], 0)
+        found = self._store.scan(PARKED, MAX_TS, Span.only(self._row), span, limit).items
+        entries = [_decoded(cell.column, version.value) for cell, version in found]
+        return ParkedPage(entries, max((version.ts for _, version in found), default=0))
 
     def all(self, page: int = 1_000) -> Iterator[ParkedEntry]:
         after = b""
-        while entries := self.page(after, page):
+        while entries := self.page(after, page).entries:
             yield from entries
             after = entries[-1].column()
 
@@ -130,5 +145,7 @@ def _decoded_hold(column: bytes) -> tuple[Hold, int]:
         record, at = read_sized(column, 1)
         ts, at = read_var_long(column, at)
         return Hold(why, record=record.decode(), record_ts=ts), at
+    if why is Why.REPLICAS:
+        return WAITING_FOR_REPLICAS, 1
     number, at = read_var_long(column, 1)
     return (Hold(why, table_id=number) if why is Why.RETENTION else Hold(why, until_ms=number)), at

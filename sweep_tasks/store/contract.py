@@ -9,6 +9,7 @@ What a caller may rely on, and no more:
 - A bulk call takes as many cells as there are, in one round trip per handful, never one per cell.
 - A bulk call is not atomic across cells. One that raises `StoreUnavailable` did nothing; one that raises
   `OutcomeUnknown` may have done any part of its work.
+- Versions are put at timestamps that were handed out before: what is removed later is removed at a later one.
 - Writing cells, deleting them and adding sentinels are idempotent.
 - A scan visits rows in the store's own order (`row_order`), within a row columns in byte order, within a cell the
   newest version first. What is written while a scan is under way may or may not be seen.
@@ -158,6 +159,15 @@ class Store(ABC):
     def put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
         """Store values as versions at `ts`."""
 
+    def put_late(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
+        """As `put`, for what comes after its place was swept: stored above whatever was removed there before.
+
+        In a store that orders writes by their timestamps, a value that comes too late stays hidden below the tombstone
+        of its place, and nothing is left to clean up. Who wants to see what a store without that order does with it,
+        uses this.
+        """
+        self.put(ts, writes)
+
     @abstractmethod
     def add_sentinels(self, table: TableRef, cells: Collection[Cell]) -> None: ...
 
@@ -169,6 +179,12 @@ class Store(ABC):
     def delete_ranges(self, table: TableRef, ranges: Collection[VersionRange]) -> None:
         """Remove, of each cell, the versions from the first timestamp up to, but not including, the end."""
 
+    def delete_everywhere(self, table: TableRef, ranges: Collection[VersionRange]) -> list[VersionRange]:
+        """As `delete_ranges`, at every copy that the store keeps. Returns the ranges of which not every copy confirmed:
+        their versions may be gone at some copies and not at others. A store with one copy has nothing to return."""
+        self.delete_ranges(table, ranges)
+        return []
+
     @abstractmethod
     def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
         """Remove all versions of all cells of these rows."""
@@ -178,6 +194,11 @@ class Store(ABC):
     @abstractmethod
     def read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
         """The values that stand, as the last completed change left them; absent and expired ones are left out."""
+
+    def peek(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        """As `read`, for registers that are put once and never changed: what is found stands for good, what was put by
+        somebody whose call has not returned may be missed. Cheaper, where reading what stands takes an agreement."""
+        return self.read(table, cells)
 
     @abstractmethod
     def read_rows(self, table: TableRef, rows: Collection[bytes]) -> dict[Cell, bytes]:
@@ -206,7 +227,8 @@ class Store(ABC):
         """Remove registers whatever they hold. Only for those that their owner alone writes."""
 
     def update(self, table: TableRef, cell: Cell, change: Callable[[bytes | None], bytes]) -> bytes:
-        """Replace a register by a function of it, atomically; the function may be called several times.
+        """Replace a register by a function of it, atomically; the function may be called several times, and where an
+        answer was lost, take effect more than once.
 
         Returning the value it was given leaves the register untouched. What stands afterwards is returned.
         """

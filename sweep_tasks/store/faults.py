@@ -2,7 +2,7 @@
 
 Every call of the contract is a point where something may happen, just before it takes effect or just after. What
 happens is any function; the ones here are the ways real stores let a process down: refuse, do the work and lose the
-answer, do half of it, answer late, or be the last thing the process ever did.
+answer, do half of it, answer late, lack a copy, or be the last thing the process ever did.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
 from sweep_tasks.store.contract import Store
 
-Hook = Callable[["Call"], None]
+Hook = Callable[["Call"], "Answer | None"]
 
 
 class ProcessCrashed(BaseException):
@@ -32,6 +32,12 @@ class Call:
     number: int
     arguments: tuple[Any, ...]
     perform: Callable[..., Any]
+
+
+class Answer(NamedTuple):
+    """What the caller is told by a hook that stands in for the call: the call itself is not made."""
+
+    result: Any
 
 
 def _call_point(name: str) -> Any:
@@ -65,11 +71,14 @@ class FaultyStore(Store):
     scan = _call_point("scan")
     scan_versions = _call_point("scan_versions")
     put = _call_point("put")
+    put_late = _call_point("put_late")
     add_sentinels = _call_point("add_sentinels")
     delete_versions = _call_point("delete_versions")
     delete_ranges = _call_point("delete_ranges")
+    delete_everywhere = _call_point("delete_everywhere")
     delete_rows = _call_point("delete_rows")
     read = _call_point("read")
+    peek = _call_point("peek")
     read_rows = _call_point("read_rows")
     scan_registers = _call_point("scan_registers")
     put_if_absent = _call_point("put_if_absent")
@@ -85,9 +94,8 @@ class FaultyStore(Store):
         perform = getattr(self.inner, name)
         point = Call(name, self.calls, arguments, perform)
         try:
-            if self.before:
-                self.before(point)
-            result = perform(*arguments, **named)
+            answer = self.before(point) if self.before else None
+            result = perform(*arguments, **named) if answer is None else answer.result
             if self.after:
                 self.after(point)
         except ProcessCrashed:
@@ -131,6 +139,21 @@ def tear(keep: int) -> Hook:
     return torn
 
 
+def miss_a_copy(reaches_the_others: bool) -> Hook:
+    """Before: one copy can't be reached, so that nothing is confirmed by all. The others remove what they are told to,
+    or, where the store knows beforehand, nothing happens at all. Calls that need not reach every copy go on."""
+
+    def missed(call: Call) -> Answer | None:
+        if call.name != "delete_everywhere":
+            return None
+        if reaches_the_others:
+            call.perform(*call.arguments)
+        _, ranges = call.arguments
+        return Answer(list(ranges))
+
+    return missed
+
+
 def delay(clock: Clock, seconds: float) -> Hook:
     """Before or after: the call takes its time."""
     return lambda call: clock.sleep(seconds)
@@ -140,12 +163,10 @@ def on(name: str, nth: int, then: Hook) -> Hook:
     """`then` at the nth call of this name, counted from 1; otherwise nothing."""
     seen = 0
 
-    def hook(call: Call) -> None:
+    def hook(call: Call) -> Answer | None:
         nonlocal seen
-        if call.name == name:
-            seen += 1
-            if seen == nth:
-                then(call)
+        seen += call.name == name
+        return then(call) if call.name == name and seen == nth else None
 
     return hook
 

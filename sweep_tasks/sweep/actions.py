@@ -1,24 +1,30 @@
-"""What a plan does to the store, in the order that is safe: sentinels, then tombstones.
+"""What a plan does to the store, in the order that is safe: sentinels, then tombstones, delete markers last.
 
 A sentinel must stand before the versions it speaks for are gone; otherwise a reader in between finds nothing at all
 and takes that for the truth.
+
+Where the newest version stays it hides whatever a copy that was missing still has below it. A delete marker that goes
+hides nothing any more: such a copy would bring the old value back once the tombstones are purged. So what is below a
+marker goes first, at every copy, and the marker only where every copy confirmed that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, TableRef, VersionRange
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.rules import Looked, Plan, TableView, after_looking
+from sweep_tasks.sweep.rules import Entry, Looked, Marker, Plan, TableView, after_looking
 from sweep_tasks.timestamps.thresholds import Thresholds
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -28,6 +34,8 @@ class Applied:
     sentinels: dict[TableRef, set[Cell]] = field(default_factory=dict)
     ranged: dict[TableRef, set[Cell]] = field(default_factory=dict)
     aborted: int = 0
+    waiting: list[Entry] = field(default_factory=list)
+    """Delete markers that are not gone, with all they hid, at every copy: they must be tried again."""
 
 
 class Actions:
@@ -46,6 +54,8 @@ class Actions:
         for table, ranges in plan.ranges.items():
             done.ranged[table] = {each.cell for each in ranges}
             self._do(self._store.delete_ranges, table, ranges)
+        for table, markers in plan.markers.items():
+            self._remove_markers(table, markers, done)
         for table, versions in plan.exact.items():
             done.aborted += len(versions)
             self._do(self._store.delete_versions, table, versions)
@@ -53,14 +63,34 @@ class Actions:
             self._take_back_sentinels(plan, tables)
         return done
 
-    def _do(self, action: Callable[[TableRef, Any], None], table: TableRef, what: Any) -> None:
+    def _remove_markers(self, table: TableRef, markers: Collection[Marker], done: Applied) -> None:
+        """What is below first, and only where that is gone everywhere the marker. Who is not confirmed waits."""
+        hidden = self._delete_everywhere(table, [each.below for each in markers])
+        bare = [each for each in markers if each.below not in hidden]
+        standing = self._delete_everywhere(table, [each.itself for each in bare])
+        for each in markers:
+            if each.below in hidden or each.itself in standing:
+                done.waiting.append(each.entry)
+            else:
+                done.ranged.setdefault(table, set()).add(each.entry.cell)
+        if hidden or standing:
+            log.info("delete markers wait for replicas", table=str(table), markers=len(hidden) + len(standing))
+
+    def _delete_everywhere(self, table: TableRef, ranges: Collection[VersionRange]) -> set[VersionRange]:
+        """Those that not every copy confirmed."""
+        if not ranges:
+            return set()
+        return set(self._do(self._store.delete_everywhere, table, ranges) or ())
+
+    def _do(self, action: Callable[[TableRef, Any], T], table: TableRef, what: Any) -> T | None:
         """A table dropped since the plan was made has nothing left to do anything to."""
         if self._dry_run:
-            return
+            return None
         try:
-            action(table, what)
+            return action(table, what)
         except UnknownTable:
             log.info("a table was dropped while it was swept", table=str(table))
+            return None
 
     def _look(self, plan: Plan) -> None:
         """Turn ranges to look into first into ranges to delete, one read of versions for each table."""
@@ -70,7 +100,9 @@ class Actions:
                 ranges, sentinel = after_looking(look, versions.get(look.range.cell, []))
                 if sentinel:
                     plan.sentinels.setdefault(table, []).append(look.range.cell)
-                if ranges:
+                if ranges and look.marker:
+                    plan.markers.setdefault(table, []).append(look.marker)
+                elif ranges:
                     plan.ranges.setdefault(table, []).extend(ranges)
 
     def _versions(self, table: TableRef, cells: set[Cell]) -> dict[Cell, list[int]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.model import EVERYTHING, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, ParkedEntry, Parking, Why
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions, Applied
-from sweep_tasks.sweep.rules import Entry, Plan, plan
+from sweep_tasks.sweep.rules import Entry, Plan, TableView, parked, plan
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.transactions.commits import ABORTED
@@ -44,10 +44,10 @@ class Judge:
 
     def judge(self, entries: Collection[Entry], protections: Protections) -> None:
         """Entries of the queue: tombstones, then parking. The queue keeps the entry until both are durable."""
-        decided = self._plan(entries, protections)
-        self._apply(decided)
-        self._park(decided.parked)
-        self._summary.parked += len(decided.parked)
+        decided = self._plan(entries, protections, self._view.tables)
+        parking = [*decided.parked, *self._apply(decided)]
+        self._park(parking)
+        self._summary.parked += len(parking)
 
     def rejudge_parked(self, columns: Span = EVERYTHING) -> None:
         """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records.
@@ -56,44 +56,53 @@ class Judge:
         would judge as free what it protects.
         """
         after = b""
-        while page := self._parking.page(after, _PAGE, columns):
+        while (page := self._parking.page(after, _PAGE, columns)).entries:
             protections = self._records.protections()
-            hold = page[0].hold
-            under = [entry for entry in page if entry.hold == hold]
+            hold = page.entries[0].hold
+            under = [entry for entry in page.entries if entry.hold == hold]
             due = [entry for entry in under if self._is_due(entry, protections)]
-            self._rejudge(due, protections)
+            left = self._rejudge(due, protections, self._tables_for(hold.why))
+            if not self._dry_run:
+                self._parking.remove(left, page.as_of)
             read_on = due if hold.why is not Why.RETENTION else self._may_be_due(under[-1])
             after = under[-1].column() if read_on else self._parking.behind(hold)
 
     def due_holds(self) -> Iterator[ParkedEntry]:
         """The first entry under each hold that has some which are due, or may have: one look for each hold."""
         after = b""
-        while page := self._parking.page(after, 1):
+        while found := self._parking.page(after, 1).entries:
             protections = self._records.protections()
-            first = page[0]
+            first = found[0]
             if self._is_due(first, protections) or (first.hold.why is Why.RETENTION and self._may_be_due(first)):
                 yield first
             after = self._parking.behind(first.hold)
 
-    def _rejudge(self, due: Collection[ParkedEntry], protections: Protections) -> None:
-        """New parking, then tombstones, then the old parking goes: an entry is at any time in one place at least."""
+    def _rejudge(
+        self, due: Collection[ParkedEntry], protections: Protections, tables: Mapping[TableRef, TableView]
+    ) -> list[ParkedEntry]:
+        """New parking, then tombstones, then the old parking goes: an entry is at any time in one place at least.
+        Returned is what leaves the place it was in.
+
+        Whether an entry must wait for replicas is known after the tombstones. One that waited for them before stays
+        where it is.
+        """
         aborted = Plan()
         committed: list[Entry] = []
-        for parked in due:
-            table = self._view.name_of(parked.table_id)
-            if table is None or table not in self._view.tables:
+        for held in due:
+            table = self._view.name_of(held.table_id)
+            if table is None or table not in tables:
                 continue
-            if parked.commit == ABORTED:
-                aborted.exact.setdefault(table, []).append((parked.cell, parked.start))
+            if held.commit == ABORTED:
+                aborted.exact.setdefault(table, []).append((held.cell, held.start))
             else:
-                committed.append(Entry(table, parked.table_id, parked.cell, parked.start, parked.commit, parked.delete))
-        decided = self._plan(committed, protections)
+                committed.append(Entry(table, held.table_id, held.cell, held.start, held.commit, held.delete))
+        decided = self._plan(committed, protections, tables)
         self._park(decided.parked)
-        self._apply(decided)
+        waiting = set(self._apply(decided))
         self._apply(aborted)
-        if not self._dry_run:
-            self._parking.remove(due)
-        self._summary.unparked += len(due) - len(decided.parked)
+        self._park(waiting.difference(due))
+        self._summary.unparked += len(due) - len(decided.parked) - len(waiting)
+        return [held for held in due if held not in waiting]
 
     def _is_due(self, entry: ParkedEntry, protections: Protections) -> bool:
         hold = entry.hold
@@ -102,6 +111,8 @@ class Judge:
         if hold.why is Why.RETENTION:
             horizon = self._own_horizon(hold.table_id)
             return horizon is None or entry.commit < horizon
+        if hold.why is Why.REPLICAS:
+            return True
         return hold.until_ms <= self._clock.now_ms()
 
     def _may_be_due(self, last: ParkedEntry) -> bool:
@@ -114,15 +125,24 @@ class Judge:
         view = self._view.tables.get(table) if table else None
         return view.horizon if view else None
 
-    def _plan(self, entries: Collection[Entry], protections: Protections) -> Plan:
-        until_ms = self._clock.now_ms() + self._grace_ms
-        return plan(entries, self._strategy, self._view.tables, protections, until_ms)
+    def _tables_for(self, why: Why) -> Mapping[TableRef, TableView]:
+        """What waits for replicas is tried again without a look: there was something to remove, and what only a missing
+        copy has left of it a look would not show."""
+        if why is not Why.REPLICAS:
+            return self._view.tables
+        return {table: view._replace(look_first=False, mark=0) for table, view in self._view.tables.items()}
 
-    def _apply(self, decided: Plan) -> None:
+    def _plan(self, entries: Collection[Entry], protections: Protections, tables: Mapping[TableRef, TableView]) -> Plan:
+        until_ms = self._clock.now_ms() + self._grace_ms
+        return plan(entries, self._strategy, tables, protections, until_ms)
+
+    def _apply(self, decided: Plan) -> list[ParkedEntry]:
+        """What must wait for replicas."""
         done: Applied = self._actions.apply(decided, self._view.tables)
         self._counted.ranged.add(done.ranged)
         self._counted.sentinels.add(done.sentinels)
         self._summary.aborted_deletes += done.aborted
+        return [parked(entry, WAITING_FOR_REPLICAS) for entry in done.waiting]
 
     def _park(self, entries: Collection[ParkedEntry]) -> None:
         if not self._dry_run:

@@ -41,18 +41,33 @@ class TableView(NamedTuple):
     look_first: bool = False
 
 
+class Marker(NamedTuple):
+    """A delete marker that goes with everything below it. The marker is the cell's newest version: it may go only when
+    nothing that it hides is left at any copy."""
+
+    entry: Entry
+    below: VersionRange
+
+    @property
+    def itself(self) -> VersionRange:
+        return VersionRange(self.entry.cell, self.entry.start, self.entry.start + 1)
+
+
 class Looked(NamedTuple):
     """A range to delete only as far as something is there; a sentinel only if it is, where one is due."""
 
     range: VersionRange
     sentinel: bool
     truncated: bool
+    marker: Marker | None = None
+    """What the range is deleted as, if it takes a delete marker along."""
 
 
 @dataclass(slots=True)
 class Plan:
     sentinels: dict[TableRef, list[Cell]] = field(default_factory=dict)
     ranges: dict[TableRef, list[VersionRange]] = field(default_factory=dict)
+    markers: dict[TableRef, list[Marker]] = field(default_factory=dict)
     looked: dict[TableRef, list[Looked]] = field(default_factory=dict)
     exact: dict[TableRef, list[tuple[Cell, int]]] = field(default_factory=dict)
     parked: list[ParkedEntry] = field(default_factory=list)
@@ -152,9 +167,13 @@ def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: Sweep
         return
     sentinel = held_by is None and strategy is SweepStrategy.CONSERVATIVE
     truncated = entry.start < view.mark
+    marker = Marker(entry, gone._replace(end=entry.start)) if gone.end > entry.start else None
     if truncated or view.look_first:
-        result.looked.setdefault(entry.table, []).append(Looked(gone, sentinel and not truncated, truncated))
+        result.looked.setdefault(entry.table, []).append(Looked(gone, sentinel and not truncated, truncated, marker))
         return
     if sentinel:
         result.sentinels.setdefault(entry.table, []).append(entry.cell)
-    result.ranges.setdefault(entry.table, []).append(gone)
+    if marker:
+        result.markers.setdefault(entry.table, []).append(marker)
+    else:
+        result.ranges.setdefault(entry.table, []).append(gone)

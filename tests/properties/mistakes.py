@@ -15,10 +15,11 @@ from sweep_tasks.model import SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
-from sweep_tasks.queue.parking import Parking, Why
+from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
 from sweep_tasks.queue.reader import Batch
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep import judging, rules, run
+from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.engine import ShardSweep
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
@@ -31,7 +32,16 @@ from sweep_tasks.transactions.commit import Committer
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from sweep_tasks.transactions.snapshot import Snapshot
 from sweep_tasks.transactions.writers import Writers
-from tests.properties.sweep_machine import Administering, Crashing, Dying, Protecting, Racing, Refused, SweptStore
+from tests.properties.sweep_machine import (
+    Administering,
+    Crashing,
+    Dying,
+    Lacking,
+    Protecting,
+    Racing,
+    Refused,
+    SweptStore,
+)
 
 Patch = pytest.MonkeyPatch
 Make = Callable[[Patch], None]
@@ -235,6 +245,41 @@ def records_older_than_the_parked_page(patch: Patch) -> None:
 @mistake(Protecting)
 def nothing_is_parked(patch: Patch) -> None:
     patch.setattr(Parking, "park", lambda self, entries: None)
+
+
+# --- missing copies -------------------------------------------------------------------------------------------------
+
+
+@mistake(Lacking)
+def a_delete_marker_goes_although_a_copy_may_still_have_what_it_hides(patch: Patch) -> None:
+    delete = Actions._delete_everywhere
+
+    def careless(self: Actions, table: Any, ranges: Collection[VersionRange]) -> set[VersionRange]:
+        return {each for each in delete(self, table, ranges) if each.first >= 0}
+
+    patch.setattr(Actions, "_delete_everywhere", careless)
+
+
+@mistake(Lacking)
+def nothing_waits_for_replicas(patch: Patch) -> None:
+    apply = Judge._apply
+
+    def impatient(self: Judge, decided: Any) -> list[ParkedEntry]:
+        apply(self, decided)
+        return []
+
+    patch.setattr(Judge, "_apply", impatient)
+
+
+@mistake(Lacking)
+def what_waits_again_is_removed_from_where_it_waits(patch: Patch) -> None:
+    rejudge = Judge._rejudge
+
+    def tidy(self: Judge, due: Collection[ParkedEntry], *rest: Any) -> list[ParkedEntry]:
+        rejudge(self, due, *rest)
+        return list(due)
+
+    patch.setattr(Judge, "_rejudge", tidy)
 
 
 # --- protections ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 All of them are simulated processes that run one store call at a time, so that any may stand still anywhere for as long
 as it likes (a zombie), crash before or after any call, or lose an answer. After every step the store is compared with
 the plain model: every reader at or above a table's threshold, and every protected reader, must see what an unswept
-store would show. At the end, with everything released, time passed and swept, nothing may be left over.
+store would show, also if a copy that was missing brings back what it still has. At the end, with all copies there,
+everything released, time passed and swept, nothing may be left over.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.commits import CommitTable
-from tests.conftest import memory_store
 from tests.properties.model import Journal, Place, seen_in
+from tests.support.copies import CopiesStore, Missing
 from tests.support.simulation import Process, SharedClock
 
 CONSERVATIVE = TableRef.parse("app.conservative")
@@ -60,7 +61,10 @@ def up_to(*calls: str) -> st.SearchStrategy[str | None]:
 
 writing = up_to("tables", "put", "put#2", "put#3", "update#3", "put_if_absent#2", "remove")
 reading = up_to("get", "tables", "read_rows")
-sweeping = up_to("update", "scan", "read_rows#3", "add_sentinels", "delete_ranges", "delete_rows")
+sweeping = up_to(
+    "update", "scan", "read_rows#3", "add_sentinels", "delete_ranges", "delete_everywhere", "delete_everywhere#2",
+    "delete_rows",
+)  # fmt: skip
 protecting = up_to("tables#2", "compare_and_set", "compare_and_set#2")
 administrating = up_to("update", "compare_and_set", "delete_versions", "read_rows")
 anything = st.none() | up_to("update", "put", "read_rows", "delete_ranges", "delete_rows", "tables", "put_if_absent")
@@ -70,7 +74,7 @@ class SweptStore(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = SharedClock()
-        self.shared = memory_store(self.clock)
+        self.shared = CopiesStore(self.clock)
         for table, strategy in TABLES.items():
             self.shared.create_table(table, TableMetadata(strategy, ConflictHandling.NONE))
         self.journal = Journal()
@@ -255,6 +259,13 @@ class SweptStore(RuleBasedStateMachine):
             (process.crash_here if what == "before" else process.crash_after_call)()
         self._sort_out()
 
+    @rule(missing=st.sampled_from([None, *Missing]), repaired=st.booleans())
+    def a_copy_goes_or_comes_back(self, missing: Missing | None, repaired: bool) -> None:
+        if missing is None:
+            self.shared.come_back(repaired)
+        else:
+            self.shared.missing = missing
+
     # --- how they run -----------------------------------------------------------------------------------------------
 
     def _process(self, work: Callable[[Store], Any]) -> Process[object]:
@@ -296,13 +307,21 @@ class SweptStore(RuleBasedStateMachine):
             for column, versions in columns.items()
         }
 
+    def _what_readers_may_find(self) -> dict[Place, list[dict[int, bytes]]]:
+        """What is stored, and what becomes of it by anything that a missing copy may bring back."""
+        found = {place: [versions] for place, versions in self._stored().items()}
+        for table, cell, versions in self.shared.brought_back():
+            place = (str(table), *cell)
+            found.setdefault(place, [self._stored().get(place, {})]).append(versions)
+        return found
+
     def _commits(self) -> dict[int, int]:
         return CommitTable(self.shared).outcomes(list(self.journal.writes))
 
     @invariant()
     def every_reader_who_may_look_sees_what_an_unswept_store_would_show(self) -> None:
         commits = self._commits()
-        stored = self._stored()
+        found = self._what_readers_may_find()
         latest = TimestampService(self.shared).greatest() + 1
         moments = {latest, *(t + 1 for pair in commits.items() for t in pair)}
         records = [r for r in ProtectionCatalog(self.shared).records() if r.state is State.ACCEPTED]
@@ -317,16 +336,17 @@ class SweptStore(RuleBasedStateMachine):
                     if any(t.table == table and cell.row in t.rows for t in record.targets) and record.ts >= mark:
                         kept = moments if record.mode is Mode.AFTER else set()
                         for t in {record.ts, *(t for t in kept if t >= record.ts)}:
-                            self._compare(place, t, stored, commits, f"protected by {record.id} at {record.ts}")
+                            self._compare(place, t, found, commits, f"protected by {record.id} at {record.ts}")
                 for t in {least, *(t for t in moments if t >= least)}:
-                    self._compare(place, t, stored, commits, f"threshold {least}")
+                    self._compare(place, t, found, commits, f"threshold {least}")
 
     def _compare(
-        self, place: Place, t: int, stored: dict[Place, dict[int, bytes]], commits: dict[int, int], why: str
+        self, place: Place, t: int, found: dict[Place, list[dict[int, bytes]]], commits: dict[int, int], why: str
     ) -> None:
         expected = self.journal.seen(place, t, commits)
-        got = seen_in(stored.get(place, {}), t, commits)
-        assert got == expected, f"a reader of {place} at {t} sees {got!r}, should see {expected!r} ({why})"
+        for versions in found.get(place, [{}]):
+            got = seen_in(versions, t, commits)
+            assert got == expected, f"a reader of {place} at {t} sees {got!r}, should see {expected!r} ({why})"
 
     @invariant()
     def nothing_moves_down(self) -> None:
@@ -378,6 +398,7 @@ class SweptStore(RuleBasedStateMachine):
             assert value == expected, f"a reader of {place} at {at} was told {value!r}, should be {expected!r}"
 
     def _release_and_sweep_everything(self) -> None:
+        self.shared.come_back(repaired=False)
         catalog = ProtectionCatalog(self.shared)
         for record in catalog.records():
             catalog.release(record.id)
@@ -423,7 +444,7 @@ class SweptStore(RuleBasedStateMachine):
 class Protecting(SweptStore):
     """Only what matters around protections, so that a search of the same length goes deeper."""
 
-    administrate = misfortune = step = None  # type: ignore[assignment]
+    administrate = misfortune = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
 
 
 class Racing(SweptStore):
@@ -442,6 +463,7 @@ class Racing(SweptStore):
             self._start(lambda store: self._read_at(store, table, cell, at), None)
 
     write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    a_copy_goes_or_comes_back = None  # type: ignore[assignment]
 
 
 class Refused(Racing):
@@ -466,18 +488,24 @@ class Dying(SweptStore):
 
     protects = False
     administrate = protect = release_or_move = step = None  # type: ignore[assignment]
-    read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    read = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
 
 
 class Crashing(SweptStore):
     """Writers and sweepers, and all that can befall them."""
 
     protects = False
-    administrate = protect = release_or_move = step = None  # type: ignore[assignment]
+    administrate = protect = release_or_move = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
 
 
 class Administering(SweptStore):
     """Tables that change while they are swept."""
 
     protects = False
-    protect = release_or_move = misfortune = step = None  # type: ignore[assignment]
+    protect = release_or_move = misfortune = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+
+
+class Lacking(SweptStore):
+    """Delete markers that go while a copy is missing, and records that hold them up."""
+
+    administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]

@@ -9,12 +9,21 @@ from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.properties.mistakes import MISTAKES
-from tests.properties.sweep_machine import Administering, Crashing, Dying, Protecting, Racing, Refused, SweptStore
+from tests.properties.sweep_machine import (
+    Administering,
+    Crashing,
+    Dying,
+    Lacking,
+    Protecting,
+    Racing,
+    Refused,
+    SweptStore,
+)
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
 EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "100"))
-MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering]
+MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering, Lacking]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

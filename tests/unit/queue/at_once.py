@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.store import open_store
 
 
 def give_many(number: int, url: str) -> dict[str, int]:

@@ -9,8 +9,8 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.faults import Call, FaultyStore
 
 _CHANGES = {
-    "put", "add_sentinels", "delete_versions", "delete_ranges", "delete_rows", "put_if_absent", "compare_and_set",
-    "update", "remove", "truncate", "create_table", "alter_table", "drop_table",
+    "put", "add_sentinels", "delete_versions", "delete_ranges", "delete_everywhere", "delete_rows", "put_if_absent",
+    "compare_and_set", "update", "remove", "truncate", "create_table", "alter_table", "drop_table",
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import MAX_TS, Cell, SweepStrategy
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
 from sweep_tasks.store import Store
 from sweep_tasks.store.system import PARKED
 from sweep_tasks.timestamps.service import TimestampService
@@ -17,12 +17,11 @@ CELL = Cell(b"row", b"col")
 GRACE = Hold(Why.GRACE, until_ms=5_000)
 PROTECTED = Hold(Why.PROTECTED, record="a", record_ts=50)
 RETENTION = Hold(Why.RETENTION, table_id=3)
-REPLICAS = Hold(Why.REPLICAS, until_ms=1_000)
 
 numbers = st.integers(0, 2**60)
 holds = st.one_of(
     numbers.map(lambda ms: Hold(Why.GRACE, until_ms=ms)),
-    numbers.map(lambda ms: Hold(Why.REPLICAS, until_ms=ms)),
+    st.just(WAITING_FOR_REPLICAS),
     numbers.map(lambda number: Hold(Why.RETENTION, table_id=number)),
     st.tuples(st.text(max_size=5), numbers).map(lambda held: Hold(Why.PROTECTED, record=held[0], record_ts=held[1])),
 )
@@ -69,7 +68,7 @@ def test_behind_a_hold_comes_nothing_of_it_and_everything_after_it(
     parking = parking_of(memory_store())
     under = one._replace(hold=hold)
     parking.park([under, other])
-    found = parking.page(Parking.behind(hold), 10)
+    found = parking.page(Parking.behind(hold), 10).entries
     assert under not in found
     assert (other in found) == (other.hold.encoded() > hold.encoded())
 
@@ -77,11 +76,11 @@ def test_behind_a_hold_comes_nothing_of_it_and_everything_after_it(
 def test_they_sort_by_hold_and_then_by_start(store: Store) -> None:
     parking = parking_of(store)
     expected = [
+        parked(WAITING_FOR_REPLICAS, 1), parked(WAITING_FOR_REPLICAS, 2, table_id=9),
         parked(GRACE, 10), parked(GRACE, 300),
         parked(GRACE._replace(until_ms=6_000), 5),
         parked(PROTECTED, 20), parked(PROTECTED._replace(record_ts=60), 8), parked(PROTECTED._replace(record="b"), 1),
         parked(RETENTION, 2), parked(RETENTION, 200),
-        parked(REPLICAS, 1),
     ]  # fmt: skip
     parking.park(list(reversed(expected)))
     assert list(parking.all(2)) == expected
@@ -90,9 +89,9 @@ def test_they_sort_by_hold_and_then_by_start(store: Store) -> None:
 def test_a_hold_is_skipped_in_one_step(store: Store) -> None:
     parking = parking_of(store)
     parking.park([parked(PROTECTED, start) for start in range(50)] + [parked(RETENTION, 1)])
-    assert parking.page(b"", 1) == [parked(PROTECTED, 0)]
-    assert parking.page(Parking.behind(PROTECTED), 10) == [parked(RETENTION, 1)]
-    assert parking.page(Parking.behind(RETENTION), 10) == []
+    assert parking.page(b"", 1).entries == [parked(PROTECTED, 0)]
+    assert parking.page(Parking.behind(PROTECTED), 10).entries == [parked(RETENTION, 1)]
+    assert parking.page(Parking.behind(RETENTION), 10).entries == []
 
 
 def test_the_same_write_may_be_parked_under_several_holds(store: Store) -> None:
@@ -122,6 +121,16 @@ def test_an_entry_may_come_back_under_a_hold_it_was_released_from(store: Store) 
     assert removed_at < version.ts < MAX_TS
     parking.remove([parked(PROTECTED, 10)])
     assert list(parking.all()) == []
+
+
+def test_what_was_parked_again_since_it_was_seen_is_not_removed(store: Store) -> None:
+    parking = parking_of(store)
+    one, other = parked(WAITING_FOR_REPLICAS, 10), parked(WAITING_FOR_REPLICAS, 20)
+    parking.park([one, other])
+    seen = parking.page(b"", 10)
+    parking.park([one])
+    parking.remove(seen.entries, seen.as_of)
+    assert list(parking.all()) == [one]
 
 
 def test_every_shard_and_strategy_has_its_own(store: Store) -> None:

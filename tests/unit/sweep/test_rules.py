@@ -12,6 +12,7 @@ from sweep_tasks.queue.parking import Hold, Why
 from sweep_tasks.sweep.rules import (
     Entry,
     Looked,
+    Marker,
     Plan,
     TableView,
     after_looking,
@@ -66,15 +67,23 @@ class TestUnprotected:
     def test_a_delete_on_a_conservative_table_stays(self) -> None:
         assert ranges(planned(entry(20, delete=True))) == [(0, 20)]
 
-    @pytest.mark.parametrize(("delete", "expected"), [(False, (-1, 20)), (True, (-1, 21))])
-    def test_thorough_deletes_the_sentinel_and_a_delete_too(self, delete: bool, expected: tuple[int, int]) -> None:
-        decided = planned(entry(20, delete=delete), strategy=THOROUGH)
-        assert decided.sentinels == {}
-        assert ranges(decided) == [expected]
+    def test_thorough_deletes_what_is_older_and_the_sentinel_too(self) -> None:
+        decided = planned(entry(20), strategy=THOROUGH)
+        assert ranges(decided) == [(-1, 20)]
+        assert (decided.sentinels, decided.markers) == ({}, {})
+
+    def test_a_thorough_delete_goes_by_itself_after_everything_below_it(self) -> None:
+        marker = entry(20, delete=True)
+        decided = planned(marker, strategy=THOROUGH)
+        assert decided.markers == {TABLE: [Marker(marker, VersionRange(CELL, -1, 20))]}
+        assert decided.markers[TABLE][0].itself == VersionRange(CELL, 20, 21)
+        assert (decided.sentinels, decided.ranges, decided.parked) == ({}, {}, [])
 
     def test_of_a_cell_only_the_greatest_start_acts(self) -> None:
-        decided = planned(entry(20), entry(30, delete=True), entry(10), entry(15, cell=SECOND), strategy=THOROUGH)
-        assert sorted(decided.ranges[TABLE]) == [VersionRange(CELL, -1, 31), VersionRange(SECOND, -1, 15)]
+        entries = [entry(20, delete=True), entry(30, delete=True), entry(10), entry(15, cell=SECOND)]
+        decided = planned(*entries, strategy=THOROUGH)
+        assert decided.markers == {TABLE: [Marker(entries[1], VersionRange(CELL, -1, 30))]}
+        assert decided.ranges == {TABLE: [VersionRange(SECOND, -1, 15)]}
 
     def test_a_later_start_acts_even_if_it_committed_earlier(self) -> None:
         assert ranges(planned(entry(10, 40), entry(20, 25))) == [(0, 20)]
@@ -122,6 +131,7 @@ class TestProtectedAt:
     def test_a_delete_over_a_protected_version_stays(self) -> None:
         decided = planned(entry(70, 72, delete=True), strategy=THOROUGH, protected=protections((50, AT)))
         assert ranges(decided) == [(50, 70)]
+        assert decided.markers == {}
         assert held(decided) == [(70, "p50")]
 
     @pytest.mark.parametrize(("start", "commit"), [(40, 60), (50, 60), (49, 50)])
@@ -277,7 +287,14 @@ class TestLookingFirst:
 
     def test_a_thorough_look_puts_no_sentinel(self) -> None:
         decided = planned(entry(20, delete=True), strategy=THOROUGH, view=TableView(THOROUGH, look_first=True))
-        assert decided.looked == {TABLE: [Looked(VersionRange(CELL, -1, 21), False, False)]}
+        marker = Marker(entry(20, delete=True), VersionRange(CELL, -1, 20))
+        assert decided.looked == {TABLE: [Looked(VersionRange(CELL, -1, 21), False, False, marker)]}
+        assert decided.markers == {}, "it goes only if something is there"
+
+    def test_a_thorough_delete_older_than_a_truncation_is_looked_at_as_well(self) -> None:
+        decided = planned(entry(20, delete=True), strategy=THOROUGH, view=TableView(THOROUGH, mark=21))
+        marker = Marker(entry(20, delete=True), VersionRange(CELL, -1, 20))
+        assert decided.looked == {TABLE: [Looked(VersionRange(CELL, -1, 21), False, True, marker)]}
 
     @pytest.mark.parametrize(("mark", "looked"), [(20, False), (21, True)])
     def test_an_entry_older_than_a_truncation_is_looked_at_and_puts_no_sentinel(self, mark: int, looked: bool) -> None:
