@@ -20,8 +20,9 @@ from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_subm
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.queue.writer import QueueWriter
-from sweep_tasks.store import initialise_store, open_store
+from sweep_tasks.store import initialise_store
 from sweep_tasks.sweep.idle import sweep_idle
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.run import Sweeper
@@ -63,9 +64,13 @@ def measure() -> dict[str, Any]:
 
 
 def _job(store: Path) -> tuple[float, dict[str, Any]]:
+    return run_job(_url(store))
+
+
+def run_job(url: str) -> tuple[float, dict[str, Any]]:
     """Seconds, and the summary, which must tell of all the work."""
     ended: list[subprocess.CompletedProcess[str]] = []
-    arguments = ["--strategy", ORDER.strategy, "--shard", "0", "--store", _url(store)]
+    arguments = ["--strategy", ORDER.strategy, "--shard", "0", "--store", url]
     took = seconds(lambda: ended.append(_submit(str(TARGETED_SWEEP), *arguments)))
     summary: dict[str, Any] = json.loads(ended[0].stdout.splitlines()[-1])
     assert summary["entries"], summary  # noqa: S101

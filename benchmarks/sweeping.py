@@ -17,9 +17,10 @@ from benchmarks._timing import alternately, seconds
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.queue.writer import QueueWriter
-from sweep_tasks.store import Store, initialise_store, open_store
+from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.sweep.engine import ShardSweep
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.transactions import TransactionManager

@@ -19,7 +19,8 @@ from benchmarks._timing import alternately, seconds
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import var_long, var_signed_long
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.store import Store, initialise_store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.transactions import Transaction, TransactionManager
 
 TABLE = TableRef.parse("bench.cells")

@@ -31,12 +31,12 @@ def spark_submit() -> Path:
     return Path(sys.executable).parent / "spark-submit"
 
 
-def java_problem(program: str = "java") -> str | None:
-    """What keeps Spark from starting, with the way out; None if nothing does."""
+def java_problem(program: str = "java", needed_by: str = "Spark") -> str | None:
+    """What keeps Spark, or what else runs on Java, from starting, with the way out; None if nothing does."""
     way_out = f"install Java {LEAST_JAVA} or later (Debian: apt install openjdk-{LEAST_JAVA}-jre-headless)"
     java = shutil.which(program)
     if java is None:
-        return f"java: Spark needs it and it was not found; {way_out}, or put it on the PATH"
+        return f"java: {needed_by} needs it and it was not found; {way_out}, or put it on the PATH"
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None or int(found[1]) < LEAST_JAVA:

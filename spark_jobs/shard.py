@@ -33,7 +33,11 @@ from sweep_tasks.sweep.horizon import Horizon
 _ENTRIES_PER_TASK = 50_000
 _MANY = 2_000
 """Worth a second task."""
-_STORE_SETTINGS = {"store", "sqlite_busy_timeout_s", "sqlite_durability"}
+_SECRETS = {"cassandra_user", "cassandra_password", "cassandra_key_password"}
+"""Workers have these from their own environment or file: what a task is given can be seen in Spark's pages and logs."""
+_STORE_SETTINGS = {
+    name for name in Settings.model_fields if name.startswith(("store", "sqlite_", "cassandra_"))
+} - _SECRETS
 
 
 @dataclass(slots=True)

@@ -34,8 +34,8 @@ from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import SweepStrategy
+from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES
-from sweep_tasks.store import open_store
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.summary import Summary
 

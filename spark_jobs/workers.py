@@ -1,7 +1,7 @@
 """What runs in Spark's Python workers: reading the queue, judging, deleting. Many at once, on any machine.
 
 A worker is told everything that must be the same for all of them in a brief: how far the sweep goes, the tables and
-protections as the driver read them in the right order, and the time. It opens the store itself, once for each task.
+protections as the driver read them in the right order, and the time. It opens the store itself.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sweep_tasks.clock import StandingClock
 from sweep_tasks.config import load_settings
 from sweep_tasks.encoding import sized
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
+from sweep_tasks.opening import borrowed_store
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.queue.reader import QueueReader, RawEntry, Reference
-from sweep_tasks.store import open_store
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
@@ -61,8 +61,7 @@ class Brief:
 
     @contextmanager
     def opened(self) -> Iterator[Desk]:
-        settings = load_settings(**self.store)
-        with open_store(settings.store, settings) as store:
+        with borrowed_store(load_settings(**self.store)) as store:
             yield Desk(self, store)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AwareDatetime, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -31,6 +31,8 @@ def _listed(given: Any) -> Any:
     return [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
 
 
+Checked = TypeVar("Checked")
+Consistency = Literal["one", "two", "three", "quorum", "local_quorum", "each_quorum", "all"]
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 
 
@@ -42,6 +44,32 @@ class Settings(BaseSettings):
     sqlite_durability: Literal["full", "normal"] = Field(
         default="full",
         description="full: a commit survives a power cut; normal: ten times the commits, the last may be lost",
+    )
+    cassandra_user: str | None = Field(default=None, description="who logs in to Cassandra; none: nobody")
+    cassandra_password: SecretStr | None = Field(default=None, description="the password for that (secret)")
+    cassandra_tls: bool = Field(default=False, description="encrypt, and check the certificate of each node")
+    cassandra_ca_file: Path | None = Field(default=None, description="certificates to trust instead of the system's")
+    cassandra_cert_file: Path | None = Field(default=None, description="our certificate, where nodes ask for one")
+    cassandra_key_file: Path | None = Field(default=None, description="the key for that, if it is not in the same file")
+    cassandra_key_password: SecretStr | None = Field(default=None, description="the password of that key (secret)")
+    cassandra_datacenter: str | None = Field(default=None, description="whose nodes are asked; none: all nodes are")
+    cassandra_replication: int = Field(default=3, ge=1, description="copies of everything in a keyspace made by init")
+    cassandra_read_consistency: Consistency = Field(default="quorum", description="copies a read waits for")
+    cassandra_write_consistency: Consistency = Field(default="quorum", description="copies a write or delete waits for")
+    cassandra_serial_consistency: Literal["serial", "local_serial"] = Field(
+        default="serial", description="whose copies agree on a compare-and-set; local_serial: one datacenter's"
+    )
+    cassandra_timeout_s: float = Field(default=12.0, gt=0, description="how long a request may go unanswered")
+    cassandra_attempts: int = Field(default=5, ge=1, description="how often a request that may be repeated is made")
+    cassandra_in_flight: int = Field(default=64, ge=1, description="requests of one process that are not yet answered")
+    cassandra_batch_statements: int = Field(default=50, ge=1, description="writes or deletes in one request")
+    cassandra_batch_bytes: int = Field(default=40_960, gt=0, description="bytes in one request, if writes are small")
+    cassandra_page_rows: int = Field(default=5_000, gt=0, description="versions a read fetches at once")
+    cassandra_speculative_ms: int = Field(
+        default=0, ge=0, description="ask a second node if the first takes longer, where that is safe; 0: never"
+    )
+    cassandra_gc_grace_s: int = Field(
+        default=864_000, ge=0, description="how long Cassandra keeps tombstones of new tables; repair more often"
     )
     max_value_bytes: int = Field(default=8 * MIB, gt=0, description="values above this are refused")
     lease_ttl_s: float = Field(default=30.0, gt=0, description="how long a silent transaction is taken for alive")
@@ -68,6 +96,9 @@ class Settings(BaseSettings):
     task_retries: int = Field(default=3, ge=0, description="how often Airflow tries a failed shard again in one run")
     task_retry_delay_s: float = Field(default=60.0, gt=0, description="how long before the first time, then twice that")
     task_timeout_s: int = Field(default=7_200, gt=0, description="a task that takes longer is ended, and tried again")
+    cache_folder: Path = Field(
+        default=Path("~/.cache/sweepflow"), description="where downloads are kept: the jars of the local Cassandra"
+    )
     task_folder: Path | None = Field(
         default=None, description="where tasks keep files while they run; none: in the system's temporary folder"
     )
@@ -102,10 +133,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _alerts_can_be_sent(self) -> Self:
-        problem = _alert_problem(self)
-        if problem:
-            raise PydanticCustomError("alerts", "{problem}", {"problem": problem})
-        return self
+        return _without(_alert_problem(self), self)
+
+    @model_validator(mode="after")
+    def _cassandra_can_be_logged_in_to(self) -> Self:
+        return _without(_cassandra_problem(self), self)
 
     @classmethod
     def settings_customise_sources(
@@ -133,6 +165,23 @@ def load_settings(**overrides: Any) -> Settings:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         raise BadValue(f"setting {'.'.join(map(str, first['loc']))}".rstrip(), first["msg"]) from error
+
+
+def _without(problem: str | None, settings: Checked) -> Checked:
+    if problem:
+        raise PydanticCustomError("settings", "{problem}", {"problem": problem})
+    return settings
+
+
+def _cassandra_problem(settings: Settings) -> str | None:
+    if bool(settings.cassandra_user) != bool(settings.cassandra_password):
+        return "cassandra_user and cassandra_password go together; give both or neither"
+    for name in ("ca_file", "cert_file", "key_file"):
+        if getattr(settings, f"cassandra_{name}") and not settings.cassandra_tls:
+            return f"cassandra_{name} is of no use without encryption; set cassandra_tls to true"
+    if settings.cassandra_key_file and not settings.cassandra_cert_file:
+        return "cassandra_key_file needs cassandra_cert_file as well"
+    return None
 
 
 def _alert_problem(settings: Settings) -> str | None:

@@ -85,6 +85,13 @@ class NewerSchema(StoreError):
         )
 
 
+class OlderSchema(StoreError):
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"store: {where} has schema {found}, this version needs {known}; run 'sweepflow init --store {where}' once"
+        )
+
+
 class StoreBusy(StoreError):
     """Somebody else held the store longer than we were willing to wait; nothing was changed."""
 
@@ -231,7 +238,7 @@ class AirflowUnreachable(AirflowNotReady):
 
 
 class JavaMissing(SweepflowError):
-    """Spark can't start on this machine; nothing was begun."""
+    """Spark or Cassandra can't start on this machine; nothing was begun."""
 
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
@@ -239,3 +246,47 @@ class JavaMissing(SweepflowError):
 
 class JobFailed(SweepflowError):
     """A Spark job ended with an error; what it had done by then stands, and the next one goes on from there."""
+
+
+# --- servers of our own on this machine -------------------------------------------------------------------------
+
+
+class PartMissing(SweepflowError):
+    """A program that a cluster on this machine needs is not installed; nothing was begun."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+
+class PartNotReady(SweepflowError):
+    """A server that was started here does not answer, or has ended."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+
+class SweptTooMuch(SweepflowError):
+    """A check after a sweep found that something is gone which somebody can still see: report it as a defect."""
+
+    code = "swept_too_much"
+
+
+# --- a Cassandra on this machine --------------------------------------------------------------------------------
+
+
+class JarsMissing(SweepflowError):
+    """Cassandra could not be downloaded; nothing was begun."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+
+class ClusterNotReady(SweepflowError):
+    """A node of the local cluster is not there, did not start, or does not answer."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+
+
+class NodetoolFailed(SweepflowError):
+    """Cassandra's own tool could not do what was asked."""

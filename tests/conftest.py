@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.store import Store, initialise_store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.system import SYSTEM_TABLES

@@ -22,7 +22,8 @@ from rich.markup import escape
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
-from sweep_tasks.store import Store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import Store
 
 EXIT_DEFECT = 70
 

@@ -23,14 +23,15 @@ from sweep_tasks.demo import report
 from sweep_tasks.demo.engines import sweep_by_spark, sweep_here
 from sweep_tasks.demo.measure import Measured, measure
 from sweep_tasks.demo.place import DEFAULT_FOLDER, Place
-from sweep_tasks.demo.through_airflow import ENDED, OTHER_TASKS, run_dag, running_airflow, sweep_tasks
+from sweep_tasks.demo.through_airflow import ENDED, OTHER_TASKS, Telling, run_dag, running_airflow, sweep_tasks
 from sweep_tasks.demo.workload import MINUTES, Loaded, load
 from sweep_tasks.errors import BadValue, JavaMissing
+from sweep_tasks.opening import open_store
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from sweep_tasks.queue.encoding import MAX_SHARDS
 from sweep_tasks.queue.progress import QUEUES
-from sweep_tasks.store import Store, open_store
+from sweep_tasks.store import Store
 
 Document = dict[str, Any]
 Sweep = Callable[[Store, Settings, Steps], list[Document]]
@@ -64,7 +65,7 @@ def demo(
         if airflow and engine is Engine.LOCAL:
             raise BadValue("engine", "Airflow's tasks run on Spark; leave out --engine or --airflow")
         if engine is Engine.SPARK and not only_load:
-            _check_java()
+            check_java()
         place = Place(folder)
         settings = load_settings(store=place.url, shards=shards)
         steps = Steps()
@@ -77,7 +78,7 @@ def demo(
         run.answer(found, lambda out: _show(out, found))
 
 
-def _check_java() -> None:
+def check_java() -> None:
     problem = java_problem()
     if problem:
         raise JavaMissing(problem)
@@ -88,7 +89,7 @@ def _only_load(place: Place, settings: Settings, steps: Steps) -> Document:
     new = not place.exists()
     if new:
         with _opened_anew(place, settings, steps) as store:
-            _load(store, settings, steps).report.close()
+            load_history(store, settings, steps).report.close()
     else:
         steps.say(f"{place.url} is there already and stays as it is")
     return {"store": place.url, "created": new}
@@ -102,9 +103,11 @@ def _opened_anew(place: Place, settings: Settings, steps: Steps) -> Store:
     return open_store(place.url, hasty)
 
 
-def _load(store: Store, settings: Settings, steps: Steps) -> Loaded:
+def load_history(store: Store, settings: Settings, steps: Steps, business_every: int = 1) -> Loaded:
     with steps.step(f"living through {MINUTES // 60} hours of a shop", total=MINUTES) as step:
-        loaded = load(store, settings, SystemClock(), settings.shards, on_minute=step.reach)
+        loaded = load(
+            store, settings, SystemClock(), settings.shards, business_every=business_every, on_minute=step.reach
+        )
         step.done = (
             f"{MINUTES // 60} hours of a shop's history: {loaded.transactions:,} transactions, {loaded.writes:,} writes"
         )
@@ -113,18 +116,18 @@ def _load(store: Store, settings: Settings, steps: Steps) -> Loaded:
 
 def _demonstrate(place: Place, settings: Settings, steps: Steps, sweep: Sweep) -> Document:
     with _opened_anew(place, settings, steps) as store:
-        loaded = _load(store, settings, steps)
+        loaded = load_history(store, settings, steps)
         try:
-            before = _measured(store, steps, "before")
+            before = measured(store, steps, "before")
             summaries = sweep(store, settings, steps)
-            after = _measured(store, steps, "after")
+            after = measured(store, steps, "after")
             found = report.document(store, settings, SystemClock(), summaries, before, after)
         finally:
             loaded.report.close()
     return {"store": place.url} | found
 
 
-def _measured(store: Store, steps: Steps, when: str) -> Measured:
+def measured(store: Store, steps: Steps, when: str) -> Measured:
     with steps.step(f"measuring the store {when} the sweep") as step:
         found = measure(store)
         step.done = f"{when} the sweep: {sum(found.versions.values()):,} versions of {found.cells:,} cells"
@@ -161,14 +164,20 @@ def _airflow(settings: Settings, steps: Steps) -> Iterator[Sweep]:
             airflow = until_the_end.enter_context(running_airflow(AIRFLOW_FOLDER, settings, step.now))
             step.done = "Airflow is up: API server, scheduler, dag processor, triggerer"
         try:
-            yield functools.partial(_through, airflow)
+            yield functools.partial(through, airflow)
         finally:
             with steps.step("stopping Airflow") as step:
                 until_the_end.close()
                 step.done = "Airflow is stopped"
 
 
-def _through(airflow: LocalAirflow, store: Store, settings: Settings, steps: Steps) -> list[Document]:  # noqa: ARG001
+def through(
+    airflow: LocalAirflow,
+    store: Store,  # noqa: ARG001
+    settings: Settings,
+    steps: Steps,
+    run: Callable[[LocalAirflow, int, Telling], list[Document]] = run_dag,
+) -> list[Document]:
     ended: set[str] = set()
     with steps.step(TARGETED_SWEEP, total=len(sweep_tasks(settings.shards)) + OTHER_TASKS) as step:
 
@@ -179,7 +188,7 @@ def _through(airflow: LocalAirflow, store: Store, settings: Settings, steps: Ste
             if state in ENDED or state in _WORTH_SAYING:
                 steps.say(f"    {task} {state.replace('_', ' ')}")
 
-        summaries = run_dag(airflow, settings.shards, on_change)
+        summaries = run(airflow, settings.shards, on_change)
         step.done = f"{len(ended)} tasks of {TARGETED_SWEEP}, one Spark job for each strategy and shard"
     return summaries
 

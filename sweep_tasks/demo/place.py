@@ -9,7 +9,8 @@ from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
 from sweep_tasks.demo.shop import TABLES
 from sweep_tasks.errors import BadValue, NotInitialised
-from sweep_tasks.store import initialise_store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import initialise_store
 
 DEFAULT_FOLDER = Path(".sweepflow", "demo")
 

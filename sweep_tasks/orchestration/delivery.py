@@ -15,10 +15,11 @@ import structlog
 
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import SweepflowError
+from sweep_tasks.opening import open_store
 from sweep_tasks.orchestration.alert import Alert
 from sweep_tasks.orchestration.channels import configured, deliver, write_to_log
 from sweep_tasks.orchestration.sent import Claim
-from sweep_tasks.store import Store, open_store
+from sweep_tasks.store import Store
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)

@@ -86,7 +86,7 @@ class SweepShardOperator(SparkSubmitOperator):
             super().on_kill()
 
     def _sweep_without_spark(self, settings: Settings, order: SweepOrder) -> dict[str, Any] | None:
-        from sweep_tasks.store import open_store
+        from sweep_tasks.opening import open_store
         from sweep_tasks.sweep.idle import sweep_idle
 
         with open_store(settings.store, settings) as store:
@@ -123,8 +123,8 @@ class CheckLag(BaseOperator):
         self.until = INTERVAL_END
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 (given by Airflow)
+        from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.lag import check_lag
-        from sweep_tasks.store import open_store
 
         try:
             settings = load_settings()

@@ -58,8 +58,8 @@ def spark_connection() -> Connection:
 
 def settle_shards(settings: Settings, *, dry_run: bool) -> int:
     """As many shards in the store as are configured, never fewer than there were; a dry run raises nothing."""
+    from sweep_tasks.opening import open_store
     from sweep_tasks.queue.progress import Progress
-    from sweep_tasks.store import open_store
 
     with open_store(settings.store, settings) as store:
         progress = Progress(store)

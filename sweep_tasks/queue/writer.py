@@ -7,7 +7,7 @@ between leaves nothing that can't be found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 import mmh3
@@ -39,6 +39,7 @@ _DUMMY = write_bytes(0, Cell(b"0", b"0"), False)
 """The value of a reference: only its write index is read."""
 
 Writes = Mapping[TableRef, Mapping[Cell, bytes]]
+Put = Callable[[int, Writes], None]
 Target = tuple[SweepStrategy, int]
 """A strategy and a shard: one of the queues that the queue is made of."""
 
@@ -60,7 +61,9 @@ class QueueWriter:
         """Partitions known to be marked. One that a sweep has cleaned since is below the published threshold, so the
         look that follows enqueuing aborts whoever relied on this memory."""
 
-    def enqueue(self, start: int, writes: Writes, tables: Mapping[TableRef, TableMetadata]) -> None:
+    def enqueue(self, start: int, writes: Writes, tables: Mapping[TableRef, TableMetadata], late: bool = False) -> None:
+        """`late` is for a writer that sweeps have passed and that is to be found nevertheless."""
+        put = self._store.put_late if late else self._store.put
         queued = self._by_target(writes, tables)
         for target, entries in queued.items():
             if len(entries) > DEDICATED_WRITES * MAX_DEDICATED_ROWS:
@@ -68,7 +71,7 @@ class QueueWriter:
                     f"transaction: {len(entries)} writes fall to shard {target[1]}, at most "
                     f"{DEDICATED_WRITES * MAX_DEDICATED_ROWS} fit; split the transaction, or raise the number of shards"
                 )
-        self._mark_partition(start, queued)
+        self._mark_partition(start, queued, put)
         modulus = start % FINE
         shared: dict[Cell, bytes] = {}
         for target, entries in queued.items():
@@ -78,10 +81,10 @@ class QueueWriter:
             else:
                 shared.update({Cell(row, cells_column(modulus, index)): value for index, value in enumerate(entries)})
         if shared:
-            self._store.put(start, {QUEUE_CELLS: shared})
+            put(start, {QUEUE_CELLS: shared})
         for target, entries in queued.items():
             if len(entries) > SHARED_WRITES:
-                self._fill_dedicated(start, target, entries)
+                self._fill_dedicated(start, target, entries, put)
 
     def _by_target(self, writes: Writes, tables: Mapping[TableRef, TableMetadata]) -> dict[Target, list[bytes]]:
         shards = self._progress.shards()
@@ -96,23 +99,23 @@ class QueueWriter:
                 queued.setdefault(target, []).append(write_bytes(table_id, cell, not value))
         return queued
 
-    def _mark_partition(self, start: int, targets: Mapping[Target, object]) -> None:
+    def _mark_partition(self, start: int, targets: Mapping[Target, object], put: Put) -> None:
         unmarked = [target for target in targets if (target, fine(start)) not in self._marked]
         if unmarked:
             column = var_long(fine(start))
             cells = {Cell(timestamps_row(shard, coarse(start), strategy), column) for strategy, shard in unmarked}
             # One version a partition, however many transactions mark it.
-            self._store.put(fine(start) * FINE, {QUEUE_TIMESTAMPS: dict.fromkeys(cells, _PRESENT)})
+            put(fine(start) * FINE, {QUEUE_TIMESTAMPS: dict.fromkeys(cells, _PRESENT)})
             if len(self._marked) > _MARKED_PARTITIONS:
                 self._marked.clear()
             self._marked.update((target, fine(start)) for target in unmarked)
 
-    def _fill_dedicated(self, start: int, target: Target, entries: list[bytes]) -> None:
+    def _fill_dedicated(self, start: int, target: Target, entries: list[bytes], put: Put) -> None:
         remaining = iter(entries)
         for row in dedicated_rows(start, *target, _rows_for(entries)):
             part = enumerate(islice(remaining, DEDICATED_WRITES))
             values = {Cell(row, cells_column(start % FINE, index)): value for index, value in part}
-            self._store.put(start, {QUEUE_CELLS: values})
+            put(start, {QUEUE_CELLS: values})
 
     def withdraw(self, start: int, writes: Writes, tables: Mapping[TableRef, TableMetadata]) -> None:
         """Take the entries of an aborted transaction back. Dedicated rows first: the reference leads to them."""

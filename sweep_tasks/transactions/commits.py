@@ -28,7 +28,7 @@ class CommitTable:
         decided = {start: self._known[start] for start in starts if start in self._known}
         unknown = [start for start in starts if start not in decided]
         if unknown:
-            decided |= self._remember(self._store.read(TRANSACTIONS, [_cell(start) for start in unknown]))
+            decided |= self._remember(self._store.peek(TRANSACTIONS, [_cell(start) for start in unknown]))
         return decided
 
     def decide(self, start: int, commit: int) -> int:

@@ -7,15 +7,20 @@ settings file, which every task reads when it starts: a test points it at its ow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sweep_tasks.config import FILE_VARIABLE, Settings
+from sweep_tasks.dev.cassandra import LocalCluster
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from tests.airflow.queued import QueuedStore
 from tests.airflow.webhook import Webhook
+from tests.support.cassandra import cassandra_cluster
+
+__all__ = ["cassandra_cluster"]
 
 SHARDS = 2
 UNFINISHED = ("queued", "running")
@@ -53,8 +58,22 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, settings
 
 @pytest.fixture
 def queued(airflow: LocalAirflow, settings_file: Path, tmp_path: Path) -> Iterator[QueuedStore]:
+    with swept_by(airflow, settings_file, f"sqlite:///{tmp_path}/store.db") as made:
+        yield made
+
+
+@pytest.fixture
+def queued_on_cassandra(
+    airflow: LocalAirflow, settings_file: Path, cassandra_cluster: LocalCluster
+) -> Iterator[QueuedStore]:
+    with swept_by(airflow, settings_file, cassandra_cluster.url("airflow")) as made:
+        yield made
+
+
+@contextmanager
+def swept_by(airflow: LocalAirflow, settings_file: Path, url: str) -> Iterator[QueuedStore]:
     """What a test leaves running is ended, so that it does not sweep the next one's store."""
-    with QueuedStore(tmp_path / "store.db", SHARDS) as made:
+    with QueuedStore(url, SHARDS) as made:
         settings_file.write_text(made.settings_file())
         yield made
     settings_file.write_text("")

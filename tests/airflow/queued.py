@@ -5,15 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Self
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.queue.writer import shard_of
-from sweep_tasks.store import initialise_store, open_store
+from sweep_tasks.store import StoreLocation, initialise_store
 from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
@@ -26,12 +26,9 @@ TABLES = {strategy: TableRef.parse(f"app.{strategy}") for strategy in QUEUES}
 class QueuedStore:
     """A batch of a Spark job holds what one transaction wrote, and conservative tables keep nothing."""
 
-    def __init__(self, file: Path, shards: int) -> None:
-        self._file = file
+    def __init__(self, url: str, shards: int) -> None:
         self._shards = shards
-        self._settings = Settings(
-            store=f"sqlite:///{file}", retention_s=0, spark_batch_entries=CELLS, sqlite_busy_timeout_s=300
-        )
+        self._settings = Settings(store=url, retention_s=0, spark_batch_entries=CELLS, sqlite_busy_timeout_s=300)
         initialise_store(self._settings.store, self._settings)
         self.store = open_store(self._settings.store, self._settings)
         self.puncher = Puncher(self.store)
@@ -79,8 +76,10 @@ class QueuedStore:
 
     @contextmanager
     def nobody_else_writes(self) -> Iterator[None]:
-        """Whoever wants to write waits, in the middle of whatever it does; reading goes on."""
-        with closing(sqlite3.connect(self._file, timeout=60, isolation_level=None)) as connection:
+        """Whoever wants to write waits, in the middle of whatever it does; reading goes on. For SQLite."""
+        file = StoreLocation.parse(self._settings.store).path
+        assert file
+        with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield

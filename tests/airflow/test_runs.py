@@ -23,7 +23,10 @@ CONSERVATIVE = SweepStrategy.CONSERVATIVE
 SHARD_TASKS = [f"{strategy}.shard_{shard}" for strategy in QUEUES for shard in (0, 1)]
 
 
-def test_a_backfill_sweeps_each_hour_to_its_end(airflow: LocalAirflow, queued: QueuedStore) -> None:
+def test_a_backfill_on_cassandra_sweeps_each_hour_to_its_end(
+    airflow: LocalAirflow, queued_on_cassandra: QueuedStore
+) -> None:
+    queued = queued_on_cassandra
     hours = [pendulum.now("UTC").start_of("hour").subtract(hours=back) for back in (6, 5, 4)]
     reached = [history_of_an_hour(queued, hour) for hour in hours]
 

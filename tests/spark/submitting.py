@@ -21,10 +21,11 @@ from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_subm
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.writer import QueueWriter
-from sweep_tasks.store import Store, initialise_store, open_store
+from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.system import PARKED, PUNCHES
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.timestamps.service import TimestampService

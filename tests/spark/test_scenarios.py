@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from sweep_tasks.cli.spark_engine import SparkEngine
 from sweep_tasks.config import Settings
+from sweep_tasks.opening import open_store
 from sweep_tasks.scenario.runner import run_scenario
-from sweep_tasks.store import open_store
 from tests.scenarios.script import load
 from tests.scenarios.test_scenarios import COMMAND, FILES, check, script_of
 

@@ -14,9 +14,10 @@ from spark_jobs.shard import SparkShardSweep
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import var_signed_long
 from sweep_tasks.model import Cell, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.queue.encoding import fine, shared_row
-from sweep_tasks.store import Store, initialise_store, open_store
+from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.system import QUEUE_CELLS, TRANSACTIONS
 from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions

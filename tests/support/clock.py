@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 
@@ -21,3 +22,15 @@ class ManualClock:
         self.advance(seconds)
         if self.while_sleeping:
             self.while_sleeping()
+
+
+class PatientClock:
+    """For a store that counts whole seconds by a clock of its own: what must be over is waited for, and a little longer;
+    what must not be over yet is not waited for at all."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def advance(self, seconds: float) -> None:
+        if seconds >= 1:
+            time.sleep(seconds + 2)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.store import open_store
+from sweep_tasks.opening import open_store
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.sqlite.schema import STEPS
 from sweep_tasks.transactions import TransactionManager

@@ -11,10 +11,11 @@ import pytest
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.queue.encoding import cells_column, shared_row
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import QueueWriter
-from sweep_tasks.store import Store, open_store
+from sweep_tasks.store import Store
 from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager

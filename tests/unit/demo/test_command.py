@@ -12,7 +12,8 @@ import pytest
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.store import initialise_store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import initialise_store
 from tests.unit.cli.test_cli import Answer, sweepflow
 
 ROOT = Path(__file__).parents[3]

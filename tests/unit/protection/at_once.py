@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import Span, TableRef
+from sweep_tasks.opening import open_store
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
-from sweep_tasks.store import open_store
 
 TABLE = TableRef.parse("app.items")
 SPANS = tuple(Target(TABLE, Span(start, end)) for start, end in ((b"a", b"b"), (b"c", b"d"), (b"e", b"")))

@@ -13,7 +13,8 @@ from sweep_tasks.config import Settings
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreBusy
 from sweep_tasks.model import Cell, TableMetadata, TableRef, Version
-from sweep_tasks.store import Change, Store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import Change, Store
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.sqlite.schema import STEPS
 from sweep_tasks.store.system import LEASES, SYSTEM_TABLES

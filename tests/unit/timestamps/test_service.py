@@ -8,7 +8,8 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, StoreUnavailable
 from sweep_tasks.model import MAX_TS
-from sweep_tasks.store import Store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import Store
 from sweep_tasks.store.faults import Call, FaultyStore, fail, lose_answer, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.timestamps.service import TimestampService

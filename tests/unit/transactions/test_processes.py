@@ -14,7 +14,8 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import WriteConflict
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.store import Store, open_store
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import Store
 from sweep_tasks.transactions import Transaction, TransactionManager
 from tests.support.processes import in_processes
 
@@ -81,7 +82,7 @@ def test_money_is_neither_made_nor_lost_by_seven_writers_and_every_audit_adds_up
 DIES_WHILE_COMMITTING = """
 import os, signal, sys
 from sweep_tasks.config import Settings
-from sweep_tasks.store import open_store
+from sweep_tasks.opening import open_store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.transactions import TransactionManager
 

@@ -1,0 +1,163 @@
+"""The Spark job on Cassandra against the best loop that only deletes, and what the queue costs a writer.
+
+The job reads the queue, looks up commits, decides, deletes, cleans and moves the progress, in Spark's workers; the loop
+sends the same range deletes straight through the driver, in unlogged batches by place on the ring, at the best of
+several batch sizes and depths. One node on this machine serves both, one after the other.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice, product
+from pathlib import Path
+from typing import Any
+
+from cassandra.concurrent import execute_concurrent
+from cassandra.metadata import Murmur3Token
+from cassandra.query import BatchStatement, BatchType
+
+from benchmarks._timing import alternately, seconds
+from benchmarks.spark import run_job
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
+from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.store import Store, initialise_store
+from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions import TransactionManager
+from sweep_tasks.transactions.commits import CommitTable
+
+TABLE = TableRef.parse("bench.cells")
+METADATA = TableMetadata(SweepStrategy.THOROUGH)
+CELLS = 400_000
+WRITES = 50
+"""Cells a transaction."""
+SHAPES = list(product((10, 50, 100), (16, 64)))
+"""Statements a batch, and batches in flight: the loop is as fast as the best of them."""
+COMMITS = 60
+VALUE = b"v" * 100
+
+
+def measure() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), dies_with_parent=True) as cluster:
+        return {"range_deletes": _range_deletes(cluster), "write_path": _write_path(cluster)}
+
+
+# --- deleting -------------------------------------------------------------------------------------------------------
+
+
+def _range_deletes(cluster: LocalCluster) -> dict[str, Any]:
+    job_url, loop_url = cluster.url("job"), cluster.url("loop")
+    _fill(job_url)
+    _fill(loop_url)
+    loops = _loops(loop_url)
+    shape, loop = min(loops.items(), key=lambda each: each[1])
+    took, summary = run_job(job_url)
+    assert summary["range_deletes"] == CELLS, summary  # noqa: S101
+    started = summary["seconds"]["spark"]
+    return {
+        "cells": CELLS,
+        "job_s": round(took, 1),
+        "job_without_start_s": round(took - started, 1),
+        "phases_s": summary["seconds"],
+        "loop_s": round(loop, 1),
+        "best_loop": {"statements": shape[0], "in_flight": shape[1]},
+        "loops_s": {f"{statements}x{depth}": round(each, 1) for (statements, depth), each in loops.items()},
+        "deletes_per_s": {"job": round(CELLS / took), "loop": round(CELLS / loop)},
+        "ratio": round(loop / took, 2),
+        "ratio_without_start": round(loop / (took - started), 2),
+        "goal": 0.7,
+    }
+
+
+def _fill(url: str) -> None:
+    """Every cell twice: once before there was a queue, once announced in it."""
+    settings = _initialised(url)
+    with open_store(url, settings) as store, ThreadPoolExecutor(8) as pool:
+        store.create_table(TABLE, METADATA)
+        queue, commits = QueueWriter(store), CommitTable(store)
+
+        def written(each: tuple[int, list[Cell]]) -> int:
+            number, cells = each
+            old, new = 20 * number + 1, 20 * number + 11
+            writes = {TABLE: dict.fromkeys(cells, VALUE)}
+            store.put(old, writes)
+            queue.enqueue(new, writes, {TABLE: METADATA})
+            store.put(new, writes)
+            return max(commits.decide(start, start + 1) for start in (old, new))
+
+        TimestampService(store).move_past(max(pool.map(written, enumerate(_chunks(_cells(), WRITES)))))
+
+
+def _loops(url: str) -> dict[tuple[int, int], float]:
+    settings = load_settings(store=url)
+    with open_store(url, settings) as store:
+        assert isinstance(store, CassandraStore)  # noqa: S101
+        return {shape: seconds(lambda shape=shape: _loop(store, *shape)) for shape in SHAPES}  # type: ignore[misc]
+
+
+def _loop(store: CassandraStore, statements: int, depth: int) -> None:
+    session, name = store._connection.session, store._catalog.physical(TABLE)
+    fresh = TimestampService(store).fresh()
+    delete = session.prepare(
+        f"DELETE FROM {name} USING TIMESTAMP ? WHERE key = ? AND column1 = ? AND column2 > ? AND column2 <= ?"
+    )
+
+    def batches() -> Iterator[tuple[BatchStatement, tuple[()]]]:
+        ordered = sorted(enumerate(_cells()), key=lambda each: Murmur3Token.hash_fn(each[1].row))
+        for part in _chunks(iter(ordered), statements):
+            batch = BatchStatement(BatchType.UNLOGGED, consistency_level=store._connection.write_level)
+            for number, (row, column) in part:
+                batch.add(delete, (fresh, row, column, ~(20 * (number // WRITES) + 11), 0))
+            yield batch, ()
+
+    for _ in execute_concurrent(session, batches(), concurrency=depth, results_generator=True):
+        pass
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def _write_path(cluster: LocalCluster) -> dict[str, Any]:
+    url = cluster.url("writing")
+    settings = _initialised(url)
+    with open_store(url, settings) as store:
+        store.create_table(TABLE, METADATA)
+        return {str(writes): _writes(store, settings, writes) for writes in (1, 10, 100)}
+
+
+def _writes(store: Store, settings: Settings, writes: int) -> dict[str, Any]:
+    rows = count()
+
+    def committing(manager: TransactionManager) -> None:
+        for _ in range(COMMITS):
+            with manager.transaction() as tx:
+                tx.put_many(TABLE, {Cell(b"w%012d" % next(rows), b"c"): VALUE for _ in range(writes)})
+
+    with TransactionManager(store, settings) as queued, TransactionManager(store, settings, enqueue=False) as bare:
+        took, bare_took = alternately(lambda: committing(queued), lambda: committing(bare), rounds=3)
+    return {
+        "with_queue_per_s": round(COMMITS / took, 1),
+        "without_per_s": round(COMMITS / bare_took, 1),
+        "ratio": round(took / bare_took, 2),
+        "goal": 1.5,
+    }
+
+
+def _initialised(url: str) -> Settings:
+    settings = load_settings(store=url)
+    initialise_store(url, settings)
+    return settings
+
+
+def _cells() -> Iterator[Cell]:
+    return (Cell(b"%010d" % number, b"c") for number in range(CELLS))
+
+
+def _chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while part := list(islice(items, size)):
+        yield part

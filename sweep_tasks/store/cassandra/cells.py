@@ -1,0 +1,245 @@
+"""Versioned cells in Cassandra: `(key, column1, column2, value)`, where column2 is the complement of the timestamp.
+
+So the newest version of a cell comes first. Write times are those of the store's own clock: a version written at TS
+carries TS; a sentinel or a tombstone carries a fresh timestamp, which is above everything it covers and above every
+tombstone that could cover it. The caller passes it, one for each bulk call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from cassandra import ConsistencyLevel
+from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
+
+from sweep_tasks.model import (
+    DELETE_MARKER,
+    EVERYTHING,
+    MAX_TS,
+    SENTINEL_TS,
+    Cell,
+    ColumnChoice,
+    Span,
+    VersionRange,
+)
+from sweep_tasks.store.cassandra.connection import Connection
+from sweep_tasks.store.cassandra.requests import Failed
+from sweep_tasks.store.cassandra.ring import Ring, token_of
+
+_ROWS_AT_ONCE = 50
+"""Of one place, asked for in one request."""
+_COLUMNS_AT_ONCE = 200
+_OVERHEAD_BYTES = 40
+"""What a statement takes in a batch beside its row, column and value."""
+
+_PUT = "INSERT INTO {t} (key, column1, column2, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
+_DELETE_ONE = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ? AND column1 = ? AND column2 = ?"
+_DELETE_RANGE = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ? AND column1 = ? AND column2 > ? AND column2 <= ?"
+_DELETE_ROW = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ?"
+
+Write = tuple[bytes, int, tuple[Any, ...]]
+"""A row, how many bytes go over the wire, and the parameters of a statement."""
+
+
+class Cells:
+    def __init__(self, connection: Connection, batch_statements: int, batch_bytes: int) -> None:
+        self._connection = connection
+        self._requests = connection.requests
+        self._ring = Ring(connection.cluster, connection.address.keyspace)
+        self._batch_statements = batch_statements
+        self._batch_bytes = batch_bytes
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def newest(self, name: str, before: Mapping[Cell, int], columns: str) -> Iterator[Any]:
+        """Of each cell the first version below its timestamp, which is the newest."""
+        by_ts: dict[int, list[Cell]] = {}
+        for cell, ts in before.items():
+            by_ts.setdefault(ts, []).append(cell)
+        select = f"SELECT {columns} FROM {name} WHERE"
+        one_column = f"{select} key IN ? AND column1 = ? AND column2 > ? PER PARTITION LIMIT 1"
+        one_row = f"{select} key = ? AND column1 IN ? AND column2 > ? GROUP BY key, column1"
+        return self._requests.all_rows(
+            self._reading(one_column if isinstance(rows, list) else one_row).bind((rows, names, ~ts))
+            for ts, cells in by_ts.items()
+            for rows, names in self._lines(cells)
+        )
+
+    def versions(self, name: str, cells: Collection[Cell]) -> Iterator[Any]:
+        select = f"SELECT key, column1, column2 FROM {name} WHERE"
+        one_column, one_row = f"{select} key IN ? AND column1 = ?", f"{select} key = ? AND column1 IN ?"
+        return self._requests.all_rows(
+            self._reading(one_column if isinstance(rows, list) else one_row).bind((rows, names))
+            for rows, names in self._lines(cells)
+        )
+
+    def _lines(self, cells: Iterable[Cell]) -> Iterator[tuple[list[bytes], bytes] | tuple[bytes, list[bytes]]]:
+        """Cells as requests: one column of many rows of a place, or many columns of one row."""
+        columns: dict[bytes, list[bytes]] = {}
+        for row, column in cells:
+            columns.setdefault(row, []).append(column)
+        alone: dict[bytes, list[tuple[bytes]]] = {}
+        for row, names in columns.items():
+            if len(names) == 1:
+                alone.setdefault(names[0], []).append((row,))
+            else:
+                for part in _chunks(names, _COLUMNS_AT_ONCE):
+                    yield row, part
+        for column, rows in alone.items():
+            for there in self._ring.by_place(rows):
+                for part in _chunks(there, _ROWS_AT_ONCE):
+                    yield [row for (row,) in part], column
+
+    def scan(self, name: str, before: int, rows: Span, columns: ColumnChoice, after: Cell | None) -> Iterator[Any]:
+        """Each cell with its newest version, in the order of the ring, fetched as it is asked for."""
+        below, limits = ("", []) if before == MAX_TS else (" AND column2 > ?", [~before])
+        for where, keys, under_way in self._parts(name, rows, after):
+            chosen, choices = _within(_behind(after.column, columns) if after and under_way else columns)
+            query = (
+                f"SELECT key, column1, column2, value FROM {name} WHERE {where}{chosen}{below}"
+                " GROUP BY key, column1 ALLOW FILTERING"
+            )
+            yield from self._fetch(query, [*keys, *choices, *limits], rows)
+
+    def scan_versions(self, name: str, rows: Span, after: tuple[Cell, int] | None) -> Iterator[Any]:
+        query = "SELECT key, column1, column2, value FROM {t} WHERE {where}"
+        if after:
+            (row, column), ts = after
+            rest = query.format(t=name, where="key = ? AND column1 = ? AND column2 > ?")
+            yield from self._fetch(rest, [row, column, ~ts], rows)
+        for where, keys, under_way in self._parts(name, rows, after[0] if after else None):
+            chosen, choices = _within(_behind(after[0].column, EVERYTHING) if after and under_way else EVERYTHING)
+            yield from self._fetch(query.format(t=name, where=where + chosen), keys + choices, rows)
+
+    def _fetch(self, query: str, parameters: list[Any], rows: Span) -> Iterator[Any]:
+        found = self._requests.rows(self._reading(query).bind(parameters))
+        return (each for each in found if each.key in rows)
+
+    def _parts(self, name: str, rows: Span, after: Cell | None) -> Iterator[tuple[str, list[Any], bool]]:
+        """A scan as conditions on the row, and whether it is the row under way: the rest of that, other rows at its
+        place on the ring (two may share a token), then all behind it. Rows of a range are all over the ring."""
+        if rows.end == rows.start + b"\0":
+            yield "key = ?", [rows.start], True
+            return
+        if after is None:
+            yield "token(key) >= ?", [-(2**63)], False
+            return
+        yield "key = ?", [after.row], True
+        token = token_of(after.row)
+        same = self._reading(f"SELECT DISTINCT key FROM {name} WHERE token(key) >= ? AND token(key) <= ?")
+        for row in sorted(each.key for each in self._requests.rows(same.bind((token, token)))):
+            if row > after.row:
+                yield "key = ?", [row], False
+        yield "token(key) > ?", [token], False
+
+    def _reading(self, query: str) -> PreparedStatement:
+        return self._connection.prepared(query, self._connection.read_level)
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def put(self, writes: Mapping[str, Mapping[Cell, bytes]], ts: int, write_time: int) -> None:
+        batches = (
+            batch
+            for name, values in writes.items()
+            for batch in self._batches(
+                self._writing(_PUT, name),
+                (
+                    (row, len(row) + len(column) + len(value), (row, column, ~ts, value, write_time))
+                    for (row, column), value in values.items()
+                ),
+            )
+        )
+        self._requests.write(batches)
+
+    def add_sentinels(self, name: str, cells: Iterable[Cell], fresh: int) -> None:
+        self.put({name: dict.fromkeys(cells, DELETE_MARKER)}, SENTINEL_TS, fresh)
+
+    def delete_versions(self, name: str, versions: Iterable[tuple[Cell, int]], fresh: int) -> None:
+        writes = ((row, len(row) + len(column), (fresh, row, column, ~ts)) for (row, column), ts in versions)
+        self._requests.write(self._batches(self._writing(_DELETE_ONE, name), writes))
+
+    def delete_ranges(self, name: str, ranges: Iterable[VersionRange], fresh: int) -> None:
+        statement = self._writing(_DELETE_RANGE, name)
+        self._requests.write(self._batches(statement, (_range_write(each, fresh) for each in ranges)))
+
+    def delete_rows(self, name: str, rows: Iterable[bytes], fresh: int) -> None:
+        writes = ((row, len(row), (fresh, row)) for row in rows)
+        self._requests.write(self._batches(self._writing(_DELETE_ROW, name), writes))
+
+    def delete_everywhere(self, name: str, ranges: Collection[VersionRange], fresh: int) -> list[VersionRange]:
+        """At every copy, or it counts as not done: a copy that is away is not waited for."""
+        everywhere = self._connection.prepared(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
+        sent: list[list[VersionRange]] = []
+        by_bounds = {(each.cell.row, each.cell.column, ~each.end, ~each.first): each for each in ranges}
+
+        def batches() -> Iterator[BatchStatement]:
+            writes = (_range_write(each, fresh) for each in ranges)
+            for batch, parameters in self._packed(everywhere, writes):
+                sent.append([by_bounds[each[1:]] for each in parameters])
+                yield batch
+
+        waiting: list[VersionRange] = []
+        for number, answer in enumerate(self._requests.answers(batches(), attempts=1)):
+            if isinstance(answer, Failed):
+                waiting += sent[number]
+        return waiting
+
+    def _writing(self, query: str, name: str) -> PreparedStatement:
+        return self._connection.prepared(query.format(t=name), self._connection.write_level)
+
+    def _batches(self, statement: PreparedStatement, writes: Iterable[Write]) -> Iterator[BatchStatement]:
+        return (batch for batch, _ in self._packed(statement, writes))
+
+    def _packed(
+        self, statement: PreparedStatement, writes: Iterable[Write]
+    ) -> Iterator[tuple[BatchStatement | BoundStatement, list[tuple[Any, ...]]]]:
+        """Unlogged batches, each for one place and below the limits, unless a single write is above them."""
+        for there in self._ring.by_place(writes):
+            packed: list[tuple[Any, ...]] = []
+            size = 0
+            for _, length, parameters in there:
+                if packed and (len(packed) == self._batch_statements or size + length > self._batch_bytes):
+                    yield _batch(statement, packed), packed
+                    packed, size = [], 0
+                packed.append(parameters)
+                size += length + _OVERHEAD_BYTES
+            if packed:
+                yield _batch(statement, packed), packed
+
+
+def _batch(statement: PreparedStatement, packed: list[tuple[Any, ...]]) -> BatchStatement | BoundStatement:
+    if len(packed) == 1:
+        return statement.bind(packed[0])
+    batch = BatchStatement(BatchType.UNLOGGED, consistency_level=statement.consistency_level)
+    batch.is_idempotent = True
+    for parameters in packed:
+        batch.add(statement, parameters)
+    return batch
+
+
+def _range_write(each: VersionRange, fresh: int) -> Write:
+    (row, column), first, end = each
+    return row, len(row) + len(column), (fresh, row, column, ~end, ~first)
+
+
+def _behind(column: bytes, columns: ColumnChoice) -> ColumnChoice:
+    if not isinstance(columns, Span):
+        return [each for each in columns if each > column]
+    return Span(max(columns.start, column + b"\0"), columns.end)
+
+
+def _within(columns: ColumnChoice) -> tuple[str, list[Any]]:
+    if not isinstance(columns, Span):
+        return " AND column1 IN ?", [list(columns)]
+    where, bounds = "", []
+    if columns.start:
+        where, bounds = " AND column1 >= ?", [columns.start]
+    if columns.end:
+        where, bounds = f"{where} AND column1 < ?", [*bounds, columns.end]
+    return where, bounds
+
+
+def _chunks(items: Any, size: int) -> Iterator[list[Any]]:
+    for first in range(0, len(items), size):
+        yield list(items[first : first + size])

@@ -1,0 +1,155 @@
+"""Registers in Cassandra: one version each, changed by lightweight transactions alone and read serially.
+
+A lightweight transaction writes at the wall clock of Cassandra's own choosing, so a table of registers is never written
+in any other way. Every change, a removal too, is the same statement with another expectation: a register that was
+removed, ran out or never was looks the same to the next one who wants it absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from cassandra.query import BatchStatement, BatchType, PreparedStatement
+
+from sweep_tasks.errors import OutcomeUnknown, StoreBusy
+from sweep_tasks.model import Cell
+from sweep_tasks.store.cassandra.connection import Connection
+from sweep_tasks.store.cassandra.requests import Failed
+from sweep_tasks.store.cassandra.ring import Ring
+from sweep_tasks.store.contract import Change
+
+_VERSION = -1
+"""The complement of version 0, where AtlasDB keeps values of this kind."""
+_SET = f"UPDATE {{t}} USING TTL ? SET value = ? WHERE key = ? AND column1 = ? AND column2 = {_VERSION} IF value = ?"
+_REMOVE = f"DELETE FROM {{t}} WHERE key = ? AND column1 = ? AND column2 = {_VERSION} IF EXISTS"
+_UPDATE_ATTEMPTS = 1_000
+_UNANSWERED_ATTEMPTS = 5
+_ROWS_AT_ONCE = 100
+_COLUMNS_AT_ONCE = 100
+
+
+class Registers:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._requests = connection.requests
+        self._ring = Ring(connection.cluster, connection.address.keyspace)
+        self._last_seen: dict[tuple[str, Cell], bytes | None] = {}
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def read(self, name: str, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        """A request for each row: only one partition can be read serially at a time."""
+        columns: dict[bytes, list[bytes]] = {}
+        for row, column in cells:
+            columns.setdefault(row, []).append(column)
+        where = f"key = ? AND column1 IN ? AND column2 = {_VERSION}"
+        statement = self._serially(f"SELECT key, column1, value FROM {name} WHERE {where}")
+        return _found(
+            self._requests.all_rows(
+                statement.bind((row, names[first : first + _COLUMNS_AT_ONCE]))
+                for row, names in columns.items()
+                for first in range(0, len(names), _COLUMNS_AT_ONCE)
+            )
+        )
+
+    def peek(self, name: str, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        """Many rows in a request. What an ordinary read finds was decided; what it misses may have been as well."""
+        by_column: dict[bytes, list[tuple[bytes]]] = {}
+        for row, column in cells:
+            by_column.setdefault(column, []).append((row,))
+        query = f"SELECT key, column1, value FROM {name} WHERE key IN ? AND column1 = ? AND column2 = {_VERSION}"
+        statement = self._connection.prepared(query, self._connection.read_level)
+        return _found(
+            self._requests.all_rows(
+                statement.bind(([row for (row,) in there[first : first + _ROWS_AT_ONCE]], column))
+                for column, rows in by_column.items()
+                for there in self._ring.by_place(rows)
+                for first in range(0, len(there), _ROWS_AT_ONCE)
+            )
+        )
+
+    def read_rows(self, name: str, rows: Collection[bytes]) -> dict[Cell, bytes]:
+        statement = self._serially(f"SELECT key, column1, value FROM {name} WHERE key = ?")
+        return _found(self._requests.all_rows(statement.bind((row,)) for row in rows))
+
+    def _serially(self, query: str) -> PreparedStatement:
+        return self._connection.prepared(query, self._connection.serial_level)
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    def put_if_absent(self, name: str, values: Mapping[Cell, bytes], ttl_ms: int | None) -> dict[Cell, bytes]:
+        """May be repeated: whoever put it, what stands afterwards is the answer."""
+        statement = self._setting(name)
+        ttl = _seconds(ttl_ms)
+        bound = (statement.bind((ttl, value, *cell, None)) for cell, value in values.items())
+        standing: dict[Cell, bytes] = {}
+        failed: Failed | None = None
+        for (cell, value), answer in zip(values.items(), self._requests.answers(bound), strict=True):
+            if isinstance(answer, Failed):
+                failed = failed or answer
+            else:
+                found = answer.one()
+                standing[cell] = value if found.applied else found.value
+        if failed:
+            raise Failed(failed.error, failed.refused and not standing).explained() from failed.error
+        return standing
+
+    def compare_and_set(self, name: str, row: bytes, changes: Mapping[bytes, Change], ttl_ms: int | None) -> bool:
+        statement, ttl = self._setting(name), _seconds(ttl_ms)
+        parameters = [(ttl, change.new, row, column, change.expected) for column, change in changes.items()]
+        if len(parameters) == 1:
+            return bool(self._requests.decide(statement.bind(parameters[0])).was_applied)
+        together = BatchStatement(
+            BatchType.UNLOGGED,
+            consistency_level=self._connection.write_level,
+            serial_consistency_level=self._connection.serial_level,
+        )
+        for each in parameters:
+            together.add(statement, each)
+        return bool(self._requests.decide(together).was_applied)
+
+    def update(self, name: str, cell: Cell, change: Callable[[bytes | None], bytes]) -> bytes:
+        """What we saw last is as good a guess as any: if it is wrong, the failed attempt says what stands instead."""
+        statement, key = self._setting(name), (name, cell)
+        guessed = key in self._last_seen
+        current = self._last_seen[key] if guessed else self._standing(name, cell)
+        unanswered = 0
+        for _ in range(_UPDATE_ATTEMPTS):
+            wanted = change(current)
+            if wanted == current and not guessed:
+                return wanted
+            if wanted != current:
+                try:
+                    answer = self._requests.decide(statement.bind((0, wanted, *cell, current))).one()
+                except OutcomeUnknown:
+                    unanswered += 1
+                    if unanswered == _UNANSWERED_ATTEMPTS:
+                        raise
+                else:
+                    if answer.applied:
+                        self._last_seen[key] = wanted
+                        return wanted
+                    guessed, current = False, getattr(answer, "value", None)
+                    continue
+            guessed, current = False, self._standing(name, cell)
+        raise StoreBusy(f"store: a register changed {_UPDATE_ATTEMPTS} times under us; try again later")
+
+    def _standing(self, name: str, cell: Cell) -> bytes | None:
+        return self.read(name, [cell]).get(cell)
+
+    def remove(self, name: str, cells: Iterable[Cell]) -> None:
+        statement = self._connection.prepared(_REMOVE.format(t=name), self._connection.write_level)
+        self._requests.write(statement.bind(cell) for cell in cells)
+
+    def _setting(self, name: str) -> PreparedStatement:
+        return self._connection.prepared(_SET.format(t=name), self._connection.write_level, may_repeat=False)
+
+
+def _found(rows: Iterator[Any]) -> dict[Cell, bytes]:
+    return {Cell(row.key, row.column1): row.value for row in rows if row.value is not None}
+
+
+def _seconds(ttl_ms: int | None) -> int:
+    """Cassandra counts whole seconds from the beginning of the present one: at least as long as was asked for."""
+    return 0 if ttl_ms is None else -(-ttl_ms // 1000) + 1

@@ -1,0 +1,219 @@
+"""Making requests: a bounded number at a time, again where that is safe, with a pause where the cluster is busy.
+
+What an error of the driver means is decided here. A request is *refused* if no node can have carried it out, and
+*unanswered* if one may have: a time-out of a write says nothing about whether it happened. Every request that is sent
+through `answers` may be repeated: reads change nothing, and writes carry the timestamp they are written at.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from cassandra import (
+    AuthenticationFailed,
+    DriverException,
+    InvalidRequest,
+    OperationTimedOut,
+    RequestExecutionException,
+    Unauthorized,
+    Unavailable,
+)
+from cassandra.cluster import NoHostAvailable, ResponseFuture, ResultSet, Session
+from cassandra.connection import ConnectionBusy, ConnectionException
+from cassandra.pool import NoConnectionsAvailable
+from cassandra.protocol import IsBootstrappingErrorMessage, OverloadedErrorMessage
+from cassandra.query import PreparedStatement, Statement
+
+from sweep_tasks.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from sweep_tasks.store.cassandra.meters import Meters
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 3.0
+_NEVER_SENT = (NoConnectionsAvailable, ConnectionBusy, ConnectionException, OSError)
+_REFUSED = (Unavailable, OverloadedErrorMessage, IsBootstrappingErrorMessage)
+_DRIVER_ERRORS = (RequestExecutionException, DriverException, NoHostAvailable, OperationTimedOut, ConnectionException)
+"""All that a request may end in. What is not among them is a defect, and stays as it is."""
+
+
+class NoSuchTable(Exception):
+    """The physical table is not there (any more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request that was given up."""
+
+    error: Exception
+    refused: bool
+
+    def explained(self) -> StoreError:
+        kind = StoreUnavailable if self.refused else OutcomeUnknown
+        return kind(f"store: {_reason(self.error)}")
+
+
+Answer: TypeAlias = ResultSet | Failed
+
+
+class Requests:
+    def __init__(self, session: Session, attempts: int, in_flight: int, meters: Meters) -> None:
+        self._session = session
+        self._attempts = attempts
+        self._in_flight = in_flight
+        self._meters = meters
+
+    def answers(self, statements: Iterable[Statement], attempts: int | None = None) -> Iterator[Answer]:
+        """One for each, in their order. Statements are asked for only as fast as earlier ones are answered, and not at
+        all while one of them waits to be repeated: a busy cluster gets fewer requests, not a longer queue."""
+        waiting: deque[tuple[Statement, ResponseFuture]] = deque()
+        for statement in statements:
+            if len(waiting) >= self._in_flight:
+                yield self._answer(*waiting.popleft(), attempts or self._attempts)
+            waiting.append((statement, self._session.execute_async(statement)))
+        while waiting:
+            yield self._answer(*waiting.popleft(), attempts or self._attempts)
+
+    def write(self, statements: Iterable[Statement]) -> None:
+        """All of them, or an error: `OutcomeUnknown` unless certainly nothing was done."""
+        done = False
+        failed: Failed | None = None
+        for answer in self.answers(statements):
+            if isinstance(answer, Failed):
+                failed = answer if failed is None or failed.refused else failed
+            else:
+                done = True
+        if failed:
+            raise Failed(failed.error, failed.refused and not done).explained() from failed.error
+
+    def rows(self, statement: Statement) -> Iterator[Any]:
+        """Page by page, as they are asked for."""
+        paging_state: bytes | None = None
+        while True:
+            future = self._session.execute_async(statement, paging_state=paging_state)
+            found = _read(self._answer(statement, future, self._attempts, paging_state))
+            yield from found.current_rows
+            paging_state = found.paging_state
+            if not found.has_more_pages:
+                return
+
+    def all_rows(self, statements: Iterable[Statement]) -> Iterator[Any]:
+        """Of many statements, several at a time."""
+        waiting: deque[tuple[Statement, ResponseFuture]] = deque()
+        for statement in statements:
+            if len(waiting) >= self._in_flight:
+                yield from self._rest(*waiting.popleft())
+            waiting.append((statement, self._session.execute_async(statement)))
+        while waiting:
+            yield from self._rest(*waiting.popleft())
+
+    def _rest(self, statement: Statement, future: ResponseFuture) -> Iterator[Any]:
+        found = _read(self._answer(statement, future, self._attempts))
+        yield from found.current_rows
+        while found.has_more_pages:
+            future = self._session.execute_async(statement, paging_state=found.paging_state)
+            found = _read(self._answer(statement, future, self._attempts, found.paging_state))
+            yield from found.current_rows
+
+    def decide(self, statement: Statement) -> ResultSet:
+        """A compare-and-set, which is never repeated once a node may have seen it: a second try would meet what the
+        first one did, and take it for somebody else's."""
+        for attempt in range(1, self._attempts + 1):
+            answer = _outcome(self._session.execute_async(statement).result)
+            if not isinstance(answer, Failed):
+                return answer
+            if not answer.refused or attempt == self._attempts:
+                raise answer.explained() from answer.error
+            self._pause(attempt)
+        raise AssertionError("there is at least one attempt")
+
+    def prepared(self, query: str) -> PreparedStatement:
+        return self._settled(lambda: self._session.prepare(query))
+
+    def define(self, statement: str, timeout_s: float) -> None:
+        """A change of the schema that says `IF NOT EXISTS` or `IF EXISTS`, so it may be repeated."""
+        self._settled(lambda: self._session.execute(statement, timeout=timeout_s))
+
+    def _settled(self, call: Callable[[], T]) -> T:
+        answer = _outcome(call)
+        for attempt in range(1, self._attempts):
+            if not isinstance(answer, Failed):
+                return answer
+            self._pause(attempt)
+            answer = _outcome(call)
+        if isinstance(answer, Failed):
+            raise answer.explained() from answer.error
+        return answer
+
+    def _answer(
+        self, statement: Statement, future: ResponseFuture, attempts: int, paging_state: bytes | None = None
+    ) -> Answer:
+        answer = _outcome(future.result)
+        for attempt in range(1, attempts):
+            if not isinstance(answer, Failed):
+                return answer
+            self._pause(attempt)
+            again = _outcome(self._session.execute_async(statement, paging_state=paging_state).result)
+            # What was once unanswered stays so, however plainly the repetition is refused.
+            answer = Failed(again.error, again.refused and answer.refused) if isinstance(again, Failed) else again
+        return answer
+
+    def _pause(self, attempt: int) -> None:
+        self._meters.repeated()
+        longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
+        time.sleep(random.uniform(longest / 2, longest))  # noqa: S311
+
+
+def _outcome(call: Callable[[], T]) -> T | Failed:
+    try:
+        return call()
+    except InvalidRequest as error:
+        if _names_no_table(error):
+            raise NoSuchTable from error
+        # Its message may hold values, so it is not passed on.
+        raise StoreUnavailable("store: Cassandra takes a request of ours for invalid") from error
+    except Unauthorized as error:
+        raise StoreUnavailable(
+            "store: the Cassandra user may not do this; grant it, or change cassandra_user"
+        ) from error
+    except _DRIVER_ERRORS as error:
+        return Failed(error, _is_refused(error))
+
+
+def _read(answer: Answer) -> ResultSet:
+    """A read that was given up has changed nothing, answered or not."""
+    if isinstance(answer, Failed):
+        raise Failed(answer.error, refused=True).explained() from answer.error
+    return answer
+
+
+def _names_no_table(error: InvalidRequest) -> bool:
+    text = str(error).lower()
+    return "unconfigured table" in text or "does not exist" in text
+
+
+def _is_refused(error: Exception) -> bool:
+    if isinstance(error, NoHostAvailable):
+        return all(isinstance(each, _NEVER_SENT) for each in error.errors.values())
+    return isinstance(error, _REFUSED)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Unavailable):
+        return (
+            f"{error.required_replicas} copies must take part and {error.alive_replicas} can; bring the other nodes "
+            "back, then try again"
+        )
+    required, received = getattr(error, "required_responses", None), getattr(error, "received_responses", None)
+    if required is not None:
+        return f"{received or 0} of {required} copies answered in time; whether it was done is not known, try again"
+    if isinstance(error, NoHostAvailable):
+        if any(isinstance(each, AuthenticationFailed) for each in error.errors.values()):
+            return "Cassandra refuses the login; check cassandra_user and cassandra_password"
+        return "no node of the cluster could be asked; is it up, and reachable from here?"
+    return f"a node did not answer ({type(error).__name__}); try again when the cluster is well"

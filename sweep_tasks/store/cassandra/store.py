@@ -1,0 +1,242 @@
+"""The store contract on Cassandra.
+
+Cells and registers are kept apart, each by its own rules (`cells.py`, `registers.py`); what is here puts a table's name
+before them. A store is not made without a supplier of fresh timestamps: whatever covers something, a tombstone or a
+sentinel, takes one for each bulk call, at the moment of the call. One that was taken earlier could lie below what was
+written since, and what should be gone would stay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import StoreUnavailable
+from sweep_tasks.model import (
+    DELETE_MARKER,
+    EVERYTHING,
+    Cell,
+    ColumnChoice,
+    Span,
+    StoredVersion,
+    TableMetadata,
+    TableRef,
+    Version,
+    VersionRange,
+)
+from sweep_tasks.store.cassandra.address import CassandraAddress
+from sweep_tasks.store.cassandra.catalog import Catalog
+from sweep_tasks.store.cassandra.cells import Cells
+from sweep_tasks.store.cassandra.connection import Connection
+from sweep_tasks.store.cassandra.registers import Registers
+from sweep_tasks.store.cassandra.requests import NoSuchTable
+from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.store.cassandra.schema import check
+from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Store, VersionPage
+
+Result = TypeVar("Result")
+FreshTimestamp = Callable[[], int]
+
+_LOOKS_FOR_A_TABLE = 20
+_BETWEEN_LOOKS_S = 0.25
+
+
+class CassandraStore(Store):
+    def __init__(
+        self,
+        address: CassandraAddress,
+        settings: Settings,
+        fresh_timestamps: Callable[[Store], FreshTimestamp],
+    ) -> None:
+        """`fresh_timestamps` is given this store, whose registers the timestamp service may live in."""
+        self._connection = Connection(address, settings)
+        try:
+            self._catalog = Catalog(self._connection, settings.cassandra_gc_grace_s)
+            check(self._connection, self._catalog)
+            self._connection.check_levels()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._cells = Cells(self._connection, settings.cassandra_batch_statements, settings.cassandra_batch_bytes)
+        self._registers = Registers(self._connection)
+        self._fresh = fresh_timestamps(self)
+
+    # --- tables ---------------------------------------------------------------------------------------------------
+
+    def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
+        return self._catalog.add(table, metadata)
+
+    def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
+        return self._catalog.alter(table, expected, new)
+
+    def drop_table(self, table: TableRef) -> bool:
+        return self._catalog.remove(table)
+
+    def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
+        return self._catalog.tables(only)
+
+    # --- cells: reading -------------------------------------------------------------------------------------------
+
+    def get(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, Version]:
+        columns = "key, column1, column2, value"
+        return self._on(
+            table, lambda name: {_cell(row): _version(row) for row in self._cells.newest(name, before, columns)}
+        )
+
+    def newest(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, int]:
+        columns = "key, column1, column2"
+        return self._on(
+            table, lambda name: {_cell(row): ~row.column2 for row in self._cells.newest(name, before, columns)}
+        )
+
+    def timestamps(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, list[int]]:
+        def found(name: str) -> dict[Cell, list[int]]:
+            versions: dict[Cell, list[int]] = {}
+            for row in self._cells.versions(name, cells):
+                versions.setdefault(_cell(row), []).append(~row.column2)
+            return versions
+
+        return self._on(table, found)
+
+    def scan(
+        self,
+        table: TableRef,
+        before: int,
+        rows: Span = EVERYTHING,
+        columns: ColumnChoice = EVERYTHING,
+        limit: int = DEFAULT_PAGE,
+        after: Cell | None = None,
+    ) -> CellPage:
+        found = self._first(table, limit + 1, lambda name: self._cells.scan(name, before, rows, columns, after))
+        items = [(_cell(row), _version(row)) for row in found[:limit]]
+        return Page(items, items[-1][0] if len(found) > limit else None)
+
+    def scan_versions(
+        self,
+        table: TableRef,
+        rows: Span = EVERYTHING,
+        limit: int = DEFAULT_PAGE,
+        after: tuple[Cell, int] | None = None,
+    ) -> VersionPage:
+        found = self._first(table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after))
+        items = [StoredVersion(_cell(row), ~row.column2, row.value == DELETE_MARKER) for row in found[:limit]]
+        return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
+
+    def row_order(self, row: bytes) -> object:
+        return token_of(row), row
+
+    # --- cells: writing -------------------------------------------------------------------------------------------
+
+    def put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
+        self._put(ts, writes, lambda: ts)
+
+    def put_late(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
+        self._put(ts, writes, self._fresh)
+
+    def _put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]], write_time: FreshTimestamp) -> None:
+        def put(names: dict[TableRef, str]) -> None:
+            self._cells.put({names[table]: values for table, values in writes.items()}, ts, write_time())
+
+        self._on_all(list(writes), put)
+
+    def add_sentinels(self, table: TableRef, cells: Collection[Cell]) -> None:
+        self._covering(table, cells, self._cells.add_sentinels)
+
+    def delete_versions(self, table: TableRef, versions: Collection[tuple[Cell, int]]) -> None:
+        self._covering(table, versions, self._cells.delete_versions)
+
+    def delete_ranges(self, table: TableRef, ranges: Collection[VersionRange]) -> None:
+        self._covering(table, ranges, self._cells.delete_ranges)
+
+    def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
+        self._covering(table, rows, self._cells.delete_rows)
+
+    def delete_everywhere(self, table: TableRef, ranges: Collection[VersionRange]) -> list[VersionRange]:
+        return self._covering(table, ranges, self._cells.delete_everywhere)
+
+    def _covering(
+        self, table: TableRef, what: Collection[Any], action: Callable[[str, Collection[Any], int], Result]
+    ) -> Result:
+        """One fresh timestamp for each call, taken now."""
+        return self._on(table, lambda name: action(name, what, self._fresh() if what else 0))
+
+    # --- registers ------------------------------------------------------------------------------------------------
+
+    def read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        return self._on(table, lambda name: self._registers.read(name, cells))
+
+    def peek(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        return self._on(table, lambda name: self._registers.peek(name, cells))
+
+    def read_rows(self, table: TableRef, rows: Collection[bytes]) -> dict[Cell, bytes]:
+        return self._on(table, lambda name: self._registers.read_rows(name, rows))
+
+    def scan_registers(
+        self, table: TableRef, limit: int = DEFAULT_PAGE, after: Cell | None = None
+    ) -> Page[tuple[Cell, bytes], Cell]:
+        """An ordinary scan finds where registers are, a serial read what they hold."""
+        page = self.scan_versions(table, limit=limit, after=(after, 0) if after else None)
+        standing = self.read(table, [found.cell for found in page.items])
+        return Page(
+            [(found.cell, standing[found.cell]) for found in page.items if found.cell in standing],
+            page.resume[0] if page.resume else None,
+        )
+
+    def put_if_absent(
+        self, table: TableRef, values: Mapping[Cell, bytes], ttl_ms: int | None = None
+    ) -> dict[Cell, bytes]:
+        return self._on(table, lambda name: self._registers.put_if_absent(name, values, ttl_ms))
+
+    def compare_and_set(
+        self, table: TableRef, row: bytes, changes: Mapping[bytes, Change], ttl_ms: int | None = None
+    ) -> bool:
+        return self._on(table, lambda name: self._registers.compare_and_set(name, row, changes, ttl_ms))
+
+    def update(self, table: TableRef, cell: Cell, change: Callable[[bytes | None], bytes]) -> bytes:
+        return self._on(table, lambda name: self._registers.update(name, cell, change))
+
+    def remove(self, table: TableRef, cells: Iterable[Cell]) -> None:
+        gone = list(cells)
+        self._on(table, lambda name: self._registers.remove(name, gone))
+
+    # --- housekeeping ---------------------------------------------------------------------------------------------
+
+    def request_counts(self) -> dict[str, int]:
+        return self._connection.meters.counts()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __repr__(self) -> str:
+        return f"CassandraStore({self._connection.address})"
+
+    def _first(self, table: TableRef, limit: int, scan: Callable[[str], Iterator[Any]]) -> list[Any]:
+        return self._on(table, lambda name: list(islice(scan(name), limit)))
+
+    def _on(self, table: TableRef, call: Callable[[str], Result]) -> Result:
+        return self._on_all([table], lambda names: call(names[table]))
+
+    def _on_all(self, tables: Collection[TableRef], call: Callable[[dict[TableRef, str]], Result]) -> Result:
+        """With the physical names. One that a node does not know was dropped, and is looked up again; or it is new, and
+        that node hears of it in a moment."""
+        for look in range(_LOOKS_FOR_A_TABLE):
+            names = {table: self._catalog.physical(table) for table in tables}
+            try:
+                return call(names)
+            except NoSuchTable:
+                for table in tables:
+                    self._catalog.forget(table)
+                if look:
+                    time.sleep(_BETWEEN_LOOKS_S)
+        raise StoreUnavailable("store: a node does not know a table that is there; do all nodes have one schema?")
+
+
+def _cell(row: Any) -> Cell:
+    return Cell(row.key, row.column1)
+
+
+def _version(row: Any) -> Version:
+    return Version(~row.column2, row.value)

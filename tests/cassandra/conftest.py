@@ -1,0 +1,27 @@
+"""A real Cassandra of one node, and one of three, each started once and only if a test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.store.cassandra.store import CassandraStore
+from tests.cassandra.places import Place
+from tests.spark.conftest import spark
+from tests.support.cassandra import cassandra_cluster, three_nodes
+
+__all__ = ["cassandra_cluster", "spark", "three_nodes"]
+
+
+@pytest.fixture(scope="session")
+def place(cassandra_cluster: LocalCluster) -> Place:
+    """A keyspace on one node, which most tests share."""
+    return Place(cassandra_cluster, "tests")
+
+
+@pytest.fixture
+def cassandra(place: Place) -> Iterator[CassandraStore]:
+    with place.emptied() as store:
+        yield store

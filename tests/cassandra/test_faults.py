@@ -1,0 +1,163 @@
+"""What becomes of sweeps and transactions when nodes are killed or stand still: three nodes, three copies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import WhiteListRoundRobinPolicy
+
+from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.errors import OutcomeUnknown, StoreError, StoreUnavailable
+from sweep_tasks.model import Cell, TableMetadata, TableRef
+from sweep_tasks.queue.parking import Why
+from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.timestamps.service import TimestampService
+from tests.cassandra.places import Place, full_name
+from tests.cassandra.promises import GOING, Promises
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def spread(three_nodes: LocalCluster) -> Place:
+    """A keyspace with three copies of everything."""
+    return Place(three_nodes, "faults")
+
+
+@pytest.fixture
+def nodes(spread: Place) -> Iterator[LocalCluster]:
+    """All three up before, and after whatever the test did to them."""
+    yield spread.cluster
+    for number in (1, 2, 3):
+        if number in spread.cluster.running:
+            spread.cluster.resume(number)
+        else:
+            spread.cluster.restart(number)
+
+
+@pytest.fixture
+def promises(spread: Place, nodes: LocalCluster) -> Iterator[Promises]:
+    assert nodes.running == [1, 2, 3]
+    with spread.emptied() as store:
+        yield Promises(spread, store, seed=7)
+
+
+class TestOneNodeIsKilled:
+    def test_the_sweep_finishes_and_delete_markers_wait_for_the_missing_copy(
+        self, promises: Promises, nodes: LocalCluster, spread: Place
+    ) -> None:
+        promises.write(60)
+        killer = threading.Timer(0.5, nodes.kill, [3])
+        killer.start()
+        summaries = promises.sweep()
+        killer.join()
+        while 3 in nodes.running:
+            time.sleep(0.1)
+        promises.write(20)
+        summaries += promises.sweep()
+
+        assert {summary.stopped for summary in summaries} == {None}
+        waiting = promises.parked()
+        assert waiting
+        assert {entry.hold.why for entry in waiting} == {Why.REPLICAS}
+        promises.check()
+
+        nodes.restart(3)
+        nodes.nodetool(3, "repair", "--full", spread.keyspace)
+        promises.sweep()
+        promises.sweep()
+        promises.check()
+        promises.check_nothing_is_left_over()
+        for number in (1, 2, 3):
+            assert_no_copy_is_behind(spread, promises, number)
+
+    def test_what_a_copy_missed_does_not_come_back(
+        self, promises: Promises, nodes: LocalCluster, spread: Place
+    ) -> None:
+        """The marker stays until every copy has lost what is below it, so purging it can't bring that back."""
+        promises.write(30)
+        nodes.kill(2)
+        promises.write(30)
+        promises.sweep()
+        promises.check()
+        nodes.restart(2)
+        promises.sweep()
+        for number in nodes.running:
+            nodes.nodetool(number, "flush", spread.keyspace)
+            nodes.nodetool(number, "compact", spread.keyspace)
+        promises.check()
+
+
+def test_with_two_nodes_down_a_run_fails_and_moves_nothing(promises: Promises, nodes: LocalCluster) -> None:
+    promises.write(40)
+    before = promises.position()
+    nodes.kill(2)
+    nodes.kill(3)
+    with pytest.raises(StoreError, match=r"copies must take part and 1 can|copies answered in time") as failed:
+        promises.sweep()
+    assert failed.value.exit_code == 4
+    nodes.restart(2)
+    nodes.restart(3)
+    assert promises.position() == before
+    promises.sweep()
+    progress, thresholds = promises.position()
+    assert all(progress[shard] > before[0][shard] for shard in progress)
+    assert all(now > then for now, then in zip(thresholds, before[1], strict=True))
+    promises.check()
+    promises.check_nothing_is_left_over()
+
+
+class TestANodeStandsStill:
+    def test_one_causes_time_outs_and_no_wrong_answers(self, promises: Promises, nodes: LocalCluster) -> None:
+        promises.write(20)
+        nodes.pause(3)
+        promises.write(20)
+        with suppress(StoreUnavailable, OutcomeUnknown):
+            promises.sweep()
+        nodes.resume(3)
+        promises.write(10)
+        promises.check()
+        promises.sweep()
+        promises.sweep()
+        promises.check()
+        assert promises.outcomes["committed"] > 30
+
+    def test_a_write_that_times_out_may_have_happened(
+        self, promises: Promises, nodes: LocalCluster, spread: Place
+    ) -> None:
+        table, cell = TableRef.parse("app.timed"), Cell(b"row", b"column")
+        promises.store.create_table(table, TableMetadata())
+        with spread.opened(cassandra_attempts=1, cassandra_timeout_s=6.0) as store:
+            TimestampService(store).move_past(100)
+            assert store.tables([table])
+            store.put(40, {table: {cell: b"before"}})
+            nodes.pause(2)
+            nodes.pause(3)
+            with pytest.raises(OutcomeUnknown):
+                store.put(50, {table: {cell: b"value"}})
+            with pytest.raises(StoreUnavailable):
+                store.get(table, {cell: 60})
+            nodes.resume(2)
+            nodes.resume(3)
+        assert promises.store.timestamps(table, [cell])[cell] in ([50, 40], [40])
+
+
+def assert_no_copy_is_behind(place: Place, promises: Promises, number: int) -> None:
+    """What this node alone holds of the thorough table is what everybody sees."""
+    assert isinstance(promises.store, CassandraStore)
+    everywhere = {(found.cell.row, found.cell.column, found.ts) for found in promises.store.scan_versions(GOING).items}
+    host = place.cluster.hosts[number - 1]
+    profile = ExecutionProfile(WhiteListRoundRobinPolicy([host]), consistency_level=ConsistencyLevel.ONE)
+    cluster = Cluster([host], port=place.cluster.port, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
+    try:
+        session = cluster.connect()  # it has a copy of everything, and asks itself before others
+        rows = session.execute(f"SELECT key, column1, column2 FROM {full_name(promises.store, GOING)}")
+        assert {(row.key, row.column1, ~row.column2) for row in rows} == everywhere
+    finally:
+        cluster.shutdown()

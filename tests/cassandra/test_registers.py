@@ -1,0 +1,80 @@
+"""Registers on a real Cassandra: what they hold, for how long, and who wins."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from sweep_tasks.model import Cell
+from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.store.contract import Change
+from sweep_tasks.store.system import LEASES, THRESHOLDS, TRANSACTIONS
+from sweep_tasks.timestamps.service import TimestampService
+from tests.cassandra.places import Place, full_name, session_of
+
+A = Cell(b"row", b"a")
+
+
+def test_a_time_to_live_starts_anew_with_every_change(cassandra: CassandraStore) -> None:
+    cassandra.put_if_absent(LEASES, {A: b"x"}, ttl_ms=8_000)
+    time.sleep(5)
+    assert cassandra.compare_and_set(LEASES, A.row, {A.column: Change(b"x", b"x")}, ttl_ms=8_000)
+    time.sleep(5)
+    assert cassandra.read(LEASES, [A]) == {A: b"x"}
+
+
+def test_a_register_lives_at_least_as_long_as_was_asked_for(cassandra: CassandraStore) -> None:
+    """Cassandra counts from the beginning of the second in which it was written."""
+    cassandra.put_if_absent(LEASES, {A: b"x"}, ttl_ms=3_000)
+    query = f"SELECT TTL(value) AS left FROM {full_name(cassandra, LEASES)}"
+    assert next(row.left for row in session_of(cassandra).execute(query)) >= 3
+
+
+def test_a_removed_register_leaves_its_place_to_the_next(cassandra: CassandraStore) -> None:
+    for _ in range(3):
+        assert cassandra.put_if_absent(LEASES, {A: b"x"}, ttl_ms=60_000) == {A: b"x"}
+        cassandra.remove(LEASES, [A])
+        assert cassandra.read(LEASES, [A]) == {}
+    assert cassandra.compare_and_set(LEASES, A.row, {A.column: Change(None, b"y")})
+
+
+def test_a_peek_finds_what_was_put_once(cassandra: CassandraStore) -> None:
+    cells = {Cell(b"%04d" % number, b"t"): b"%d" % number for number in range(500)}
+    cassandra.put_if_absent(TRANSACTIONS, cells)
+    missing = Cell(b"nowhere", b"t")
+    assert cassandra.peek(TRANSACTIONS, [*cells, missing]) == cells
+
+
+def test_an_update_that_guesses_wrong_uses_what_stands(place: Place, cassandra: CassandraStore) -> None:
+    with place.opened() as other:
+        assert cassandra.update(THRESHOLDS, A, lambda _: b"1") == b"1"
+        assert other.update(THRESHOLDS, A, lambda old: (old or b"") + b"2") == b"12"
+        assert cassandra.update(THRESHOLDS, A, lambda old: (old or b"") + b"3") == b"123"
+
+
+def test_an_update_that_would_change_nothing_looks_before_it_says_so(place: Place, cassandra: CassandraStore) -> None:
+    with place.opened() as other:
+        cassandra.update(THRESHOLDS, A, lambda _: b"5")
+        other.update(THRESHOLDS, A, lambda _: b"4")
+        assert cassandra.update(THRESHOLDS, A, lambda old: max(old or b"", b"5")) == b"5"
+        assert other.read(THRESHOLDS, [A]) == {A: b"5"}
+
+
+def test_timestamps_of_several_processes_are_never_the_same(place: Place, cassandra: CassandraStore) -> None:
+    with place.opened() as other, ThreadPoolExecutor(8) as pool:
+        services = [TimestampService(store) for store in (cassandra, other) for _ in range(4)]
+        taken = [
+            ts
+            for each in [pool.submit(lambda service: [service.fresh() for _ in range(10)], one) for one in services]
+            for ts in each.result()
+        ]
+    assert len(set(taken)) == len(taken) == 80
+
+
+def test_of_many_who_want_a_register_one_gets_it(place: Place, cassandra: CassandraStore) -> None:
+    with place.opened() as other, ThreadPoolExecutor(8) as pool:
+        stores = [cassandra, other] * 4
+        wanted = [(store, b"%d" % number) for number, store in enumerate(stores)]
+        standing = list(pool.map(lambda each: each[0].put_if_absent(TRANSACTIONS, {A: each[1]})[A], wanted))
+    assert len(set(standing)) == 1
+    assert cassandra.read(TRANSACTIONS, [A]) == {A: standing[0]}

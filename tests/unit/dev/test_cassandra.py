@@ -1,0 +1,101 @@
+"""What a local cluster refuses before it starts anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.dev.process import Started
+from sweep_tasks.dev.state import ClusterState
+from sweep_tasks.errors import BadValue, ClusterNotReady, JavaMissing
+
+
+def kept(folder: Path, nodes: int = 3) -> LocalCluster:
+    """A cluster that is known and not running."""
+    ClusterState(nodes, 20_001, 20_002, [20_003, 20_004, 20_005][:nodes]).write(folder)
+    return LocalCluster(folder, nodes)
+
+
+@pytest.mark.parametrize("nodes", [0, 2, 4, -1])
+def test_a_cluster_has_one_node_or_three(tmp_path: Path, nodes: int) -> None:
+    with pytest.raises(BadValue, match=f"nodes: a local cluster has 1 or 3 nodes, not {nodes}"):
+        LocalCluster(tmp_path, nodes)
+
+
+def test_its_address_names_every_node_and_a_copy_for_each(tmp_path: Path) -> None:
+    assert kept(tmp_path).url("shop") == "cassandra://127.0.0.1,127.0.0.2,127.0.0.3:20001/shop?replication=3"
+
+
+def test_a_cluster_of_one_has_one_copy(tmp_path: Path) -> None:
+    assert kept(tmp_path, 1).url("shop") == "cassandra://127.0.0.1:20001/shop?replication=1"
+
+
+def test_another_process_finds_the_cluster_by_its_folder(tmp_path: Path) -> None:
+    kept(tmp_path)
+    found = LocalCluster.standing_in(tmp_path)
+    assert (found.nodes, found.port, found.running) == (3, 20_001, [])
+
+
+def test_a_folder_without_a_cluster_is_said_with_the_way_out(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    for ask in (lambda: cluster.port, lambda: cluster.kill(1), lambda: cluster.nodetool(1, "info")):
+        with pytest.raises(ClusterNotReady, match=r"there is no cluster in .*sweepflow dev cassandra up"):
+            ask()
+    assert LocalCluster.kept_in(tmp_path) is None
+    assert cluster.stop() == cluster.running == []
+
+
+def test_a_folder_with_something_else_in_it_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").touch()
+    with pytest.raises(BadValue, match=r"folder: .* holds something else"):
+        LocalCluster(tmp_path).start()
+
+
+def test_a_cluster_does_not_change_its_size(tmp_path: Path) -> None:
+    kept(tmp_path, 3)
+    with pytest.raises(BadValue, match=r"nodes: the cluster in .* has 3"):
+        LocalCluster(tmp_path, 1).start()
+
+
+def test_a_node_that_is_not_running_can_not_be_killed(tmp_path: Path) -> None:
+    with pytest.raises(ClusterNotReady, match="node 2 is not running"):
+        kept(tmp_path).kill(2)
+
+
+@pytest.mark.parametrize("number", [0, 4])
+def test_a_node_that_does_not_exist_is_named(tmp_path: Path, number: int) -> None:
+    with pytest.raises(BadValue, match=f"node: there is no node {number}; they are numbered from 1 to 3"):
+        kept(tmp_path).restart(number)
+
+
+def test_removing_a_cluster_leaves_what_others_put_there(tmp_path: Path) -> None:
+    cluster = kept(tmp_path)
+    (tmp_path / "node1").mkdir()
+    (tmp_path / "letters.txt").touch()
+    assert cluster.stop(remove=True) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_removing_a_cluster_removes_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    kept(folder).stop(remove=True)
+    assert not folder.exists()
+
+
+def test_a_process_that_has_the_number_of_a_node_now_is_not_stopped(tmp_path: Path) -> None:
+    state = ClusterState(1, 20_001, 20_002, [20_003], {1: Started(os.getpid(), 1.0)})
+    state.write(tmp_path)
+    cluster = LocalCluster(tmp_path)
+    assert cluster.status()[0].state == "down"
+    assert cluster.stop() == []  # we are still here to say so
+
+
+def test_without_java_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(JavaMissing, match="java: Cassandra needs it and it was not found; install Java 17"):
+        LocalCluster(tmp_path / "cluster").start()
+    assert not (tmp_path / "cluster").exists()

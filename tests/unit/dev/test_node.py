@@ -1,0 +1,42 @@
+"""What is shown of a node that did not start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweep_tasks.dev.node import Node
+from sweep_tasks.dev.state import ClusterState
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(1, tmp_path, ClusterState(1, 20_001, 20_002, [20_003]), tmp_path)
+
+
+def test_the_cause_is_shown_and_not_what_followed_from_it(node: Node) -> None:
+    node.log.write_text(
+        "INFO  [main] starting\n"
+        "ERROR [main] Fatal configuration error\n"
+        "ConfigurationException: the port is in use\n"
+        + "\tat org.apache.cassandra.net.Bind\n" * 30
+        + "\t... 30 more\n"
+        + "INFO  [StorageServiceShutdownHook] Cassandra shutdown complete\n" * 30
+    )
+    assert node.last_words().splitlines() == [
+        "INFO  [main] starting",
+        "ERROR [main] Fatal configuration error",
+        "ConfigurationException: the port is in use",
+    ]
+
+
+def test_only_the_end_is_shown(node: Node) -> None:
+    node.log.write_text("".join(f"line {number}\n" for number in range(100)) + "x" * 10_000)
+    assert "line 99" in node.last_words()
+    assert "line 50" not in node.last_words()
+    assert len(node.last_words()) < 1_000
+
+
+def test_a_node_that_said_nothing_is_said_to_have(node: Node) -> None:
+    assert node.last_words() == "it said nothing"
