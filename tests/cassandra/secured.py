@@ -1,0 +1,110 @@
+"""A node that wants a password and encryption, and a certificate of whoever comes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.dev.configuration import cassandra_yaml, tokens_of, write_configuration
+from sweep_tasks.dev.jars import cassandra_jars
+from sweep_tasks.dev.node import Node, address_of
+from sweep_tasks.dev.process import start_process
+from sweep_tasks.dev.state import ClusterState
+from sweep_tasks.errors import StoreError
+from sweep_tasks.store import initialise_store
+from sweep_tasks.store.cassandra.address import CassandraAddress
+from sweep_tasks.store.cassandra.connection import Connection
+from tests.support.receivers import make_certificate
+
+USER, PASSWORD = "sweeper", "tr0ub4dor"
+FIRST = {"cassandra_user": "cassandra", "cassandra_password": "cassandra"}
+"""Who may log in to a new Cassandra."""
+PATIENCE_S = 240
+
+
+@dataclass(frozen=True)
+class SecuredNode:
+    url: str
+    certificate: Path
+    key: Path
+
+    def given(self, **changed: Any) -> dict[str, Any]:
+        """All that is needed to be let in."""
+        return {
+            "store": self.url,
+            "cassandra_user": USER,
+            "cassandra_password": PASSWORD,
+            "cassandra_tls": True,
+            "cassandra_ca_file": self.certificate,
+            "cassandra_cert_file": self.certificate,
+            "cassandra_key_file": self.key,
+            "retention_s": 0,
+        } | changed
+
+    def settings(self, **changed: Any) -> Settings:
+        return load_settings(**self.given(**changed))
+
+
+@contextmanager
+def secured_node(folder: Path) -> Iterator[SecuredNode]:
+    certificate = make_certificate(folder).file
+    key = folder / "key.pem"
+    both = folder / "both.pem"
+    both.write_text(key.read_text() + certificate.read_text())
+    state = ClusterState.new(1, [address_of(1)])
+    node = Node(1, folder / "node", state, cassandra_jars(load_settings().cache_folder, print))
+    yaml = cassandra_yaml(
+        cluster="secured",
+        address=node.address,
+        seeds=[node.address],
+        native_port=state.native_port,
+        storage_port=state.storage_port,
+        tokens=tokens_of(1, 1),
+    )
+    write_configuration(node.folder, yaml + _locks(both, certificate))
+    started = start_process(node._daemon(), node.log, dies_with_parent=True)
+    secured = SecuredNode(f"cassandra://{node.address}:{state.native_port}/secured?replication=1", certificate, key)
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                _make_user(secured)
+                break
+            except StoreError:
+                assert started.alive, node.last_words()
+                assert time.monotonic() < deadline, node.last_words()
+                time.sleep(1)
+        initialise_store(secured.url, secured.settings())
+        yield secured
+    finally:
+        started.process().kill()  # type: ignore[union-attr]
+        started.wait(60)
+
+
+def _make_user(secured: SecuredNode) -> None:
+    settings = secured.settings(**FIRST)
+    connection = Connection(CassandraAddress.parse(secured.url.removeprefix("cassandra:")), settings)
+    try:
+        connection.define(
+            f"CREATE ROLE IF NOT EXISTS {USER} WITH PASSWORD = '{PASSWORD}' AND LOGIN = true AND SUPERUSER = true"
+        )
+    finally:
+        connection.close()
+
+
+def _locks(key_and_certificate: Path, trusted: Path) -> str:
+    encryption = {
+        "enabled": True,
+        "optional": False,
+        "require_client_auth": True,
+        "keystore": str(key_and_certificate),
+        "truststore": str(trusted),
+        "ssl_context_factory": {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"},
+    }
+    return f'authenticator: "PasswordAuthenticator"\nclient_encryption_options: {json.dumps(encryption)}\n'

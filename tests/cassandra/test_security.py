@@ -1,0 +1,93 @@
+"""Login and encryption, against a node that insists on both; and where the secrets do not show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_submit
+from sweep_tasks.config import Settings, as_environment
+from sweep_tasks.errors import StoreUnavailable
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
+from sweep_tasks.store.system import SYSTEM_TABLES
+from sweep_tasks.transactions import TransactionManager
+from tests.cassandra.secured import PASSWORD, SecuredNode, secured_node
+
+TABLE = TableRef.parse("app.items")
+CELLS = [Cell(b"row %d" % number, b"column") for number in range(20)]
+WRONG = "a wrong password"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
+    with secured_node(tmp_path_factory.mktemp("secured")) as node:
+        yield node
+
+
+def test_who_has_everything_is_let_in(secured: SecuredNode) -> None:
+    settings = secured.settings()
+    with open_store(settings.store, settings) as store:
+        assert set(SYSTEM_TABLES) <= set(store.tables())
+        assert PASSWORD not in repr(settings) + repr(store) + repr(vars(store))
+
+
+@pytest.mark.parametrize(
+    ("changed", "hint"),
+    [
+        ({"cassandra_password": WRONG}, "refuses the login; check cassandra_user and cassandra_password"),
+        ({"cassandra_user": None, "cassandra_password": None}, "login|could be asked"),
+        (
+            {
+                "cassandra_tls": False,
+                "cassandra_ca_file": None,
+                "cassandra_cert_file": None,
+                "cassandra_key_file": None,
+                "cassandra_timeout_s": 3,
+            },
+            "could be asked",
+        ),
+        ({"cassandra_ca_file": None, "cassandra_timeout_s": 3}, "could be asked"),
+        ({"cassandra_cert_file": None, "cassandra_key_file": None, "cassandra_timeout_s": 3}, "could be asked"),
+    ],
+    ids=["wrong password", "no login", "no encryption", "certificate not trusted", "no certificate of ours"],
+)
+def test_who_lacks_something_is_told_so_and_secrets_are_not(
+    secured: SecuredNode, changed: dict[str, Any], hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = secured.settings(**changed)
+    with pytest.raises(StoreUnavailable, match=hint) as refused:
+        open_store(settings.store, settings)
+    assert WRONG not in str(refused.value) + caplog.text
+
+
+def test_a_spark_job_logs_in_with_secrets_that_nobody_sees(secured: SecuredNode) -> None:
+    settings = secured.settings()
+    with open_store(settings.store, settings) as store:
+        store.create_table(TABLE, TableMetadata(SweepStrategy.THOROUGH))
+        with TransactionManager(store, settings) as manager:
+            for number in range(3):
+                with manager.transaction() as tx:
+                    tx.put_many(TABLE, dict.fromkeys(CELLS, b"%d" % number))
+        said = submitted(settings)
+        assert '"range_deletes": 20' in said
+        assert PASSWORD not in said
+        assert {len(versions) for versions in store.timestamps(TABLE, CELLS).values()} == {1}
+
+
+def submitted(settings: Settings) -> str:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("SWEEPFLOW_")}
+    ended = subprocess.run(
+        [spark_submit(), "--master", "local[2]", TARGETED_SWEEP, "--strategy", "thorough", "--shard", "0"],
+        env=ours | spark_environment() | as_environment(settings),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
