@@ -7,7 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java run ui lint types layers test test-fast test-search test-real test-long bench format clean
+.PHONY: help setup java postgres run ui cluster lint types layers test test-fast test-search test-real test-long \
+  bench format clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -25,12 +26,27 @@ $(READY): pyproject.toml constraints.txt
 java:
 	@$(PYTHON) -c 'import sys; from spark_jobs.environment import java_problem; sys.exit(java_problem())'
 
+# As root, Debian's package is installed, but not the server that it would make and start.
+POSTGRES_IS_HERE := { ls /usr/lib/postgresql/*/bin/postgres || command -v postgres; } > /dev/null 2>&1
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends postgresql > /dev/null
+NO_SERVER := /etc/postgresql-common/createcluster.d/sweepflow.conf
+postgres:
+	@$(POSTGRES_IS_HERE) || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; } \
+	  || { echo "PostgreSQL is needed; install it first (Debian: apt-get install postgresql)"; exit 1; }
+	@$(POSTGRES_IS_HERE) || { echo "Installing PostgreSQL with apt-get, for Airflow's metadata"; \
+	  mkdir -p $(dir $(NO_SERVER)) && echo 'create_main_cluster = false' > $(NO_SERVER); \
+	  $(APT_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(APT_INSTALL); }; \
+	  installed=$$?; rm -f $(NO_SERVER); exit $$installed; }
+
 run: java $(READY)  ## Load a demo store, sweep it through Airflow and Spark, and report
 	$(BIN)/sweepflow demo --airflow
 
 ui: java $(READY)  ## Airflow with the DAGs, the pools and the demo store, until Ctrl-C
 	$(BIN)/sweepflow demo --only-load
 	SWEEPFLOW_SHARDS=2 $(BIN)/sweepflow airflow up --store sqlite:///.sweepflow/demo/demo.db
+
+cluster: java postgres $(READY)  ## The parts of docker-compose.yaml without containers, and one hourly sweep across them
+	$(BIN)/sweepflow dev cluster
 
 lint: $(READY)  ## Style
 	$(BIN)/ruff check .
@@ -48,7 +64,8 @@ test-fast: $(READY)  ## Tests that need no server: rules, stores, scenarios, the
 test-search: $(READY)  ## Searches for counter-examples
 	$(BIN)/pytest -m "not long" tests/properties
 
-test-real: $(READY)  ## Tests on a real Spark and a real Airflow
+test-real: postgres $(READY)  ## Tests on a real Spark, a real Airflow, real servers of our own
+	$(BIN)/pytest -m "not long" tests/dev
 	$(BIN)/pytest -m "not long" tests/spark tests/demo
 	$(BIN)/pytest -m "not long" tests/airflow
 
@@ -58,7 +75,7 @@ test: lint types layers  ## Everything that must pass before a change lands
 	$(MAKE) test-search
 	$(MAKE) test-real
 
-test-long: $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches
+test-long: postgres $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches
 	SWEEPFLOW_TEST_EXAMPLES=2000 $(BIN)/pytest -m "long or properties"
 
 bench: $(READY)  ## What is claimed about speed, as JSON

@@ -33,7 +33,7 @@ from sweep_tasks.transactions.commits import CommitTable
 
 TABLE = TableRef.parse("bench.cells")
 METADATA = TableMetadata(SweepStrategy.THOROUGH)
-CELLS = 400_000
+CELLS = 100_000
 WRITES = 50
 """Cells a transaction."""
 SHAPES = list(product((10, 50, 100), (16, 64)))

@@ -58,6 +58,8 @@ NUMBERS = (
     Variable("SPARK_WORKERS", "Spark workers", lambda: "2"),
     Variable("SPARK_WORKER_CORES", "cores of each", lambda: "2"),
     Variable("SPARK_WORKER_MEMORY", "memory that each gives to executors", lambda: "2g"),
+    Variable("CASSANDRA_HEAP", "heap of each Cassandra node", lambda: "1G"),
+    Variable("CASSANDRA_MEMORY", "memory that each Cassandra node may take, heap and all", lambda: "2g"),
 )
 VARIABLES = SECRETS + NUMBERS
 

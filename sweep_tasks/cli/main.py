@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli import airflow, demo, deploy, queue, scenario, sweep, tables
+from sweep_tasks.cli import airflow, demo, deploy, dev, queue, scenario, sweep, tables
 from sweep_tasks.cli.command import JsonOption, StoreOption, command
 from sweep_tasks.store import StoreLocation, initialise_store
 
@@ -23,6 +23,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(airflow.app, name="airflow")
 app.add_typer(deploy.app, name="deploy")
+app.add_typer(dev.app, name="dev")
 app.command()(demo.demo)
 app.command()(sweep.sweep)
 app.command()(sweep.status)

@@ -51,7 +51,24 @@ def _give_up_old_runs(airflow: LocalAirflow) -> None:
 def run_dag(airflow: LocalAirflow, shards: int, on_change: Telling) -> list[dict[str, Any]]:
     """The summaries of all shards, from the XComs of one run."""
     airflow.unpause(TARGETED_SWEEP)
-    run_id = airflow.trigger(TARGETED_SWEEP)
+    return _followed(airflow, airflow.trigger(TARGETED_SWEEP), shards, on_change)
+
+
+def run_scheduled_dag(airflow: LocalAirflow, shards: int, on_change: Telling) -> list[dict[str, Any]]:
+    """The same, of the first run that the schedule itself makes: with `catch_up_from`, that of the hour it names."""
+    airflow.unpause(TARGETED_SWEEP)
+    run = airflow.wait("the schedule to make a run", lambda: _scheduled_runs(airflow))[0]
+    summaries = _followed(airflow, str(run["dag_run_id"]), shards, on_change)
+    airflow.unpause(TARGETED_SWEEP, paused=True)  # another hour may have begun meanwhile
+    return summaries
+
+
+def _scheduled_runs(airflow: LocalAirflow) -> list[dict[str, Any]]:
+    asked = airflow.api("GET", f"/dags/{TARGETED_SWEEP}/dagRuns", run_type=["scheduled"], order_by="run_after")
+    return list(asked["dag_runs"])
+
+
+def _followed(airflow: LocalAirflow, run_id: str, shards: int, on_change: Telling) -> list[dict[str, Any]]:
     state = _watch(airflow, run_id, on_change)
     if state != "success":
         states = airflow.task_states(TARGETED_SWEEP, run_id)

@@ -52,9 +52,11 @@ def load(
     clock: Clock,
     shards: int,
     seed: int = 1,
+    business_every: int = 1,
     on_minute: Callable[[int], None] = lambda minute: None,
 ) -> Loaded:
-    """Fill an initialised store. `on_minute` hears how many minutes of history are there."""
+    """Fill a store. `on_minute` hears how many minutes of history are there. With `business_every` customers
+    come once in so many minutes only, for a store that takes its time over a transaction; all else happens as ever."""
     catalog = Catalog(store)
     if TABLES.keys() & catalog.list().keys():
         raise BadValue("store", "holds tables of the demo already; name an empty one")
@@ -62,7 +64,7 @@ def load(
     for table, metadata in TABLES.items():
         catalog.create(table, metadata)
     history = History(store, settings, clock, MINUTES)
-    day = _Day(history, settings, Random(seed))  # noqa: S311 - to be the same each time, not to be secret
+    day = _Day(history, settings, Random(seed), business_every)  # noqa: S311 - to be the same each time, not to be secret
     for minute in range(MINUTES):
         history.reach(minute)
         day.live_through(minute)
@@ -73,15 +75,17 @@ def load(
 
 
 class _Day:
-    def __init__(self, history: History, settings: Settings, random: Random) -> None:
+    def __init__(self, history: History, settings: Settings, random: Random, business_every: int) -> None:
         self._history = history
         self._settings = settings
         self._shop = Shop(history, random)
+        self._business_every = business_every
         self._deaths = self._lost_races = self._backup_ts = 0
         self._report: OpenTransaction | None = None
 
     def live_through(self, minute: int) -> None:
-        self._shop.open_for_a_minute()
+        if minute % self._business_every == 0:
+            self._shop.open_for_a_minute()
         if minute % _A_DEATH_EVERY == 4:
             self._let_a_client_die()
         if minute % _A_RACE_EVERY == 7:

@@ -10,7 +10,7 @@ from tests.deployment.image import scripts
 from tests.deployment.programs import commands_of
 
 _ADDRESS = re.compile(r"(?:://|@)(?:[^/@\s]*@)?(?P<host>[a-z0-9.-]+):(?P<port>\d+)")
-_OF_OTHER_IMAGES = {"postgres": {5432}}
+_OF_OTHER_IMAGES = {"postgres": {5432}, "cassandra": {7000, 9042}}
 
 
 def every_address_is_listened_at(deployment: Deployment) -> list[str]:

@@ -136,7 +136,7 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
     (
         checks.every_program_of_ours_has_the_same_settings,
         "spark-worker: SWEEPFLOW_CONFIG",
-        lambda s: s["spark-worker"].update(volumes=["store:/var/lib/sweepflow"]),
+        lambda s: s["spark-worker"].pop("volumes"),
     ),
     (
         checks.every_program_of_ours_has_the_same_settings,
@@ -144,19 +144,9 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
         lambda s: s["airflow-scheduler"]["environment"].update(SWEEPFLOW_CONFIG="/etc/sweepflow/other.toml"),
     ),
     (
-        checks.the_store_is_one_volume_at_one_place,
-        "spark-worker: the store is on None",
-        lambda s: s["spark-worker"].update(volumes=["./deploy/config:/etc/sweepflow:ro", "store:/data"]),
-    ),
-    (
-        checks.the_store_is_one_volume_at_one_place,
-        "airflow-scheduler: the store is on airflow-logs",
-        lambda s: s["airflow-scheduler"].update(volumes=["airflow-logs:/var/lib/sweepflow"]),
-    ),
-    (
         checks.folders_of_volumes_are_ours_in_the_image,
         "/data is not made",
-        lambda s: s["spark-worker"].update(volumes=["store:/data"]),
+        lambda s: s["spark-worker"].update(volumes=["airflow-logs:/data"]),
     ),
     (
         checks.dags_and_plugins_are_mounted_where_airflow_looks,
@@ -236,6 +226,11 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
         lambda s: s["postgres"]["healthcheck"].update(test=["CMD", "pg_ready"]),
     ),
     (
+        programs.every_command_exists,
+        "cassandra-1: cql",
+        lambda s: s["cassandra-1"].update(healthcheck={"test": ["CMD", "cql"]}),
+    ),
+    (
         addresses.every_address_is_listened_at,
         "spark-worker: nobody listens at spark-master:7078",
         lambda s: s["spark-worker"]["command"].append("spark://spark-master:7078"),
@@ -294,6 +289,6 @@ DOCKERFILE_BREAKAGES: list[tuple[Check, str, str, str]] = [
     (image.every_package_is_pinned, "takes whatever is newest", "--constraint constraints.txt", ""),
     (image.every_package_is_pinned, "takes whatever is newest", "--no-deps", ""),
     (image.nothing_runs_as_root, "root", "USER sweepflow", ""),
-    (checks.folders_of_volumes_are_ours_in_the_image, "/var/lib/sweepflow", "/var/lib/sweepflow", ""),
+    (checks.folders_of_volumes_are_ours_in_the_image, "/opt/airflow/logs", "/opt/airflow/logs", ""),
     (programs.every_command_exists, "initialise.sh is not copied", "deploy/initialise.sh", ""),
 ]

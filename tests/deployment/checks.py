@@ -14,12 +14,11 @@ from pydantic import ValidationError
 from sweep_tasks.config import FILE_VARIABLE, Settings
 from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION, SPARK_CONNECTION
 from sweep_tasks.orchestration.pools import SWEPT
-from sweep_tasks.store import StoreLocation
 from tests.deployment.compose import ROOT, Deployment, Service, references
 from tests.deployment.image import folders_made, is_pinned, scripts
 
 Problems = list[str]
-SECRET_NAME = re.compile(r"PASSWORD$|SECRET|TOKEN|_KEY$")
+SECRET_NAME = re.compile(r"PASSWORD$|SECRET|TOKEN$|_KEY$")
 CREDENTIALS = re.compile(r"""://[^/@\s]*:(?P<in_address>[^/@\s]+)@|"password":"(?P<in_connection>[^"]+)""")
 
 
@@ -150,7 +149,7 @@ def every_setting_of_ours_is_known(deployment: Deployment) -> Problems:
 def every_program_of_ours_has_the_same_settings(deployment: Deployment) -> Problems:
     """The file that the variable names is mounted there and holds acceptable settings."""
     found = []
-    for service in _programs_of_ours(deployment):
+    for service in programs_of_ours(deployment):
         file = _on_this_side(service, service.environment.get(FILE_VARIABLE, ""))
         if file is None or not (ROOT / file).is_file():
             found.append(f"{service.name}: {FILE_VARIABLE} names no file that is mounted")
@@ -160,18 +159,6 @@ def every_program_of_ours_has_the_same_settings(deployment: Deployment) -> Probl
         except ValidationError as error:
             found.append(f"{service.name}: {file}: {error}")
     return found
-
-
-def the_store_is_one_volume_at_one_place(deployment: Deployment) -> Problems:
-    """SQLite: those who open the store must see one file, on a volume that outlives them."""
-    store = StoreLocation.parse(deployment_settings().store)
-    folder = str(store.path.parent) if store.path else ""
-    seen = {
-        service.name: next((mount.source for mount in service.mounts if mount.target == folder), None)
-        for service in _programs_of_ours(deployment)
-        if "api-server" not in " ".join(service.command)  # shows, and opens nothing
-    }
-    return [f"{name}: the store is on {source}" for name, source in seen.items() if source != "store"]
 
 
 def folders_of_volumes_are_ours_in_the_image(deployment: Deployment) -> Problems:
@@ -238,7 +225,7 @@ def deployment_settings() -> Settings:
     return Settings(**tomllib.loads((ROOT / "deploy" / "config" / "sweepflow.toml").read_text()))
 
 
-def _programs_of_ours(deployment: Deployment) -> list[Service]:
+def programs_of_ours(deployment: Deployment) -> list[Service]:
     """All that runs code of this project: the Spark master runs none."""
     return [service for service in deployment.ours() if not any(".master." in word for word in service.command)]
 

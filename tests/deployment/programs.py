@@ -16,7 +16,7 @@ from sweep_tasks.cli.main import app
 from tests.deployment.compose import ROOT, Airflow, Deployment
 from tests.deployment.image import scripts
 
-OF_OTHER_IMAGES = {"postgres": {"pg_isready"}}
+OF_OTHER_IMAGES = {"postgres": {"pg_isready"}, "cassandra": {"cqlsh"}}
 SHELL_WORDS = {"set", "umask", "unset"}
 
 

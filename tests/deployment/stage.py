@@ -1,7 +1,8 @@
 """The services of the compose file as processes of this machine, for lack of containers.
 
 Commands, environments and health checks are those of the file. What a container has to itself is put in the place of
-what the file names: a free port for each port, a temporary folder for each volume, 127.0.0.1 for each service's name.
+what the file names: a free port for each port, a temporary folder for each volume, 127.0.0.1 for each service's name,
+and a store in a file for the nodes of Cassandra.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ class Stage:
         self._places = {
             "/opt/sweepflow/deploy": folder / "scripts",
             "/opt/airflow": folder / "airflow",
-            "/var/lib/sweepflow": folder / "store",
             "/var/lib/spark": folder / "spark",
             "/etc/sweepflow": ROOT / "deploy" / "config",
         }
@@ -69,7 +69,7 @@ class Stage:
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # no more processor time than it needs
             "AIRFLOW_HOME": str(self._places["/opt/airflow"]),
-            "SWEEPFLOW_STORE": f"sqlite:///{self.folder}/store/store.db",
+            "SWEEPFLOW_STORE": f"sqlite:///{self.folder}/store.db",
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_PORT": str(self.port("airflow-scheduler", 8974)),
         }
         folders = {"AIRFLOW__CORE__DAGS_FOLDER": f"{ROOT}/dags", "AIRFLOW__CORE__PLUGINS_FOLDER": f"{ROOT}/plugins"}

@@ -1,7 +1,7 @@
 """The compose file names nothing that does not exist, and every check that says so can fail.
 
-No container engine is needed: the file is held against the schema of compose files, the project, and the installed
-Airflow and Spark, which are the versions the image gets.
+No container engine is needed: the file is held against the schema of compose files, the project, and the Airflow, Spark
+and Cassandra of the tests, which are the versions that the containers get.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.deployment import addresses, checks, image, programs
+from tests.deployment import addresses, checks, image, nodes, programs
 from tests.deployment.breakages import BREAKAGES, DOCKERFILE_BREAKAGES, Change, Check
 from tests.deployment.compose import DOCKERFILE, Deployment, generated_variables, installed_airflow, load
+from tests.deployment.node_breakages import NODE_BREAKAGES
 
+ALL_BREAKAGES = BREAKAGES + NODE_BREAKAGES
 CHECKS: list[Check] = [
     checks.the_schema_is_kept,
     checks.every_variable_is_generated_and_used,
@@ -29,7 +31,6 @@ CHECKS: list[Check] = [
     checks.every_airflow_setting_is_known,
     checks.every_setting_of_ours_is_known,
     checks.every_program_of_ours_has_the_same_settings,
-    checks.the_store_is_one_volume_at_one_place,
     checks.folders_of_volumes_are_ours_in_the_image,
     checks.dags_and_plugins_are_mounted_where_airflow_looks,
     checks.the_connections_of_the_dag_are_given,
@@ -41,6 +42,15 @@ CHECKS: list[Check] = [
     addresses.every_published_port_is_listened_at,
     addresses.no_two_services_publish_the_same_port,
     addresses.only_this_machine_sees_the_ports,
+    nodes.every_node_is_of_the_version_that_tests_run,
+    nodes.every_setting_of_a_node_is_known,
+    nodes.nodes_make_one_cluster,
+    nodes.nodes_join_one_after_the_other,
+    nodes.every_node_keeps_its_data_to_itself,
+    nodes.every_node_has_room_beside_its_heap,
+    nodes.the_store_is_on_the_nodes_of_this_file,
+    nodes.whoever_opens_the_store_waits_for_it,
+    nodes.whoever_opens_the_store_gets_its_secrets,
     image.the_base_has_an_exact_version,
     image.the_python_is_the_one_that_workers_are_told,
     image.every_copied_file_exists_and_is_sent,
@@ -62,6 +72,10 @@ def test_the_compose_file_is_right(deployment: Deployment, check: Check) -> None
 def test_all_that_was_promised_is_there(deployment: Deployment) -> None:
     assert set(deployment.services) == {
         "postgres",
+        "cassandra-1",
+        "cassandra-2",
+        "cassandra-3",
+        "store-init",
         "airflow-init",
         "airflow-apiserver",
         "airflow-scheduler",
@@ -74,7 +88,7 @@ def test_all_that_was_promised_is_there(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "problem", "change"), BREAKAGES, ids=[f"{check.__name__}-{told}" for check, told, _ in BREAKAGES]
+    ("check", "problem", "change"), ALL_BREAKAGES, ids=[f"{check.__name__}-{told}" for check, told, _ in ALL_BREAKAGES]
 )
 def test_what_is_broken_in_the_compose_file_is_found(
     deployment: Deployment, check: Check, problem: str, change: Change
@@ -97,5 +111,5 @@ def test_what_is_broken_in_the_dockerfile_is_found(
 
 
 def test_every_check_is_seen_to_fail() -> None:
-    seen = {check for check, *_ in BREAKAGES} | {check for check, *_ in DOCKERFILE_BREAKAGES}
+    seen = {check for check, *_ in ALL_BREAKAGES} | {check for check, *_ in DOCKERFILE_BREAKAGES}
     assert set(CHECKS) - seen == set()

@@ -60,12 +60,13 @@ def test_two_workers_join_the_master_and_run_a_job_of_the_scheduler(deployment: 
 
 
 def test_the_first_start_leaves_a_store_pools_and_logins(deployment: Deployment, tmp_path: Path) -> None:
-    """With SQLite instead of PostgreSQL; all else is the file's."""
+    """With SQLite instead of PostgreSQL and Cassandra; all else is the file's."""
     metadata = f"sqlite:///{tmp_path}/airflow.db"
     stage = Stage(deployment, tmp_path, AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=metadata)
-    stage.run("airflow-init")
-    stage.run("airflow-init")
-    assert (tmp_path / "store" / "store.db").exists()
+    for _ in range(2):
+        stage.run("store-init")
+        stage.run("airflow-init")
+    assert (tmp_path / "store.db").exists()
     with stage.running("airflow-apiserver"):
         address = f"http://{HERE}:{stage.port('airflow-apiserver', 8080)}"
         with AirflowApi(address, "admin", deployment.variables["AIRFLOW_ADMIN_PASSWORD"]) as admin:

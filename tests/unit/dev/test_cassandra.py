@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from sweep_tasks.errors import BadValue, ClusterNotReady, JavaMissing
 
 def kept(folder: Path, nodes: int = 3) -> LocalCluster:
     """A cluster that is known and not running."""
+    folder.mkdir(exist_ok=True)
     ClusterState(nodes, 20_001, 20_002, [20_003, 20_004, 20_005][:nodes]).write(folder)
     return LocalCluster(folder, nodes)
 
@@ -81,7 +84,6 @@ def test_removing_a_cluster_leaves_what_others_put_there(tmp_path: Path) -> None
 
 def test_removing_a_cluster_removes_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
-    folder.mkdir()
     kept(folder).stop(remove=True)
     assert not folder.exists()
 
@@ -99,3 +101,27 @@ def test_without_java_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(JavaMissing, match="java: Cassandra needs it and it was not found; install Java 17"):
         LocalCluster(tmp_path / "cluster").start()
     assert not (tmp_path / "cluster").exists()
+
+
+def test_a_place_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadValue, match=r"folder: .*file/cluster can't be used.*name another one"):
+        LocalCluster(tmp_path / "file" / "cluster").start()
+
+
+def test_whoever_waited_while_a_cluster_was_removed_begins_anew(tmp_path: Path) -> None:
+    """The lock that it waited for is gone with the folder, and holding it would keep nobody out."""
+    cluster, entered = kept(tmp_path / "cluster"), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        with cluster._alone():
+            second = pool.submit(enter, cluster, entered)
+            assert not entered.wait(0.5)
+            cluster._remove()
+        folder_was_there = second.result(timeout=240)
+    assert folder_was_there
+
+
+def enter(cluster: LocalCluster, entered: threading.Event) -> bool:
+    with cluster._alone():
+        entered.set()
+        return (cluster.folder / "lock").exists()

@@ -1,0 +1,157 @@
+"""A PostgreSQL of this process: made new in a temporary folder, on a free port, gone when it is stopped.
+
+Several processes of Airflow write its metadata at the same time, which SQLite only just bears. The server refuses to
+run as root, so root runs it as the user that Debian's package makes. What it holds is not worth a wait for the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from sweep_tasks.config import inherited_environment
+from sweep_tasks.dev.child import Child
+from sweep_tasks.dev.ports import free_ports
+from sweep_tasks.errors import PartMissing, PartNotReady
+
+HERE = "127.0.0.1"
+NAME = "airflow"
+_DEBIAN = Path("/usr/lib/postgresql")
+_SYSTEM_USER = "postgres"
+_HASTY = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def postgres_programs(installed: Path = _DEBIAN) -> Path:
+    """The folder of the newest PostgreSQL that is installed."""
+    found = sorted((each for each in installed.glob("*/bin/postgres")), key=_version)
+    if not found:
+        on_path = shutil.which("postgres")
+        if on_path is None:
+            raise PartMissing("postgres: it was not found; install it (Debian: apt-get install postgresql)")
+        found = [Path(on_path).resolve()]
+    return found[-1].parent
+
+
+def _version(program: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in program.parents[1].name.split(".") if part.isdigit())
+
+
+class LocalPostgres:
+    def __init__(self, log: Path) -> None:
+        self._programs = postgres_programs()
+        self._log = log
+        self._user = _other_than_root()
+        self._password = secrets.token_urlsafe(18)
+        self._folder: Path | None = None
+        self._server: Child | None = None
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """For SQLAlchemy, password and all."""
+        return f"postgresql+psycopg2://{NAME}:{self._password}@{HERE}:{self.port}/{NAME}"
+
+    @property
+    def folder(self) -> Path:
+        if self._folder is None:
+            raise PartNotReady("postgres: is not started; start it first")
+        return self._folder
+
+    @property
+    def pid(self) -> int:
+        if self._server is None:
+            raise PartNotReady("postgres: is not started; start it first")
+        return self._server.pid
+
+    def start(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="sweepflow-postgres-"))
+        (self.port,) = free_ports(1, [HERE])
+        try:
+            self._initialise()
+            settings = _HASTY | {"listen_addresses": HERE, "port": str(self.port)}
+            settings |= {"unix_socket_directories": str(self.folder)}
+            self._server = Child(
+                "postgres",
+                [self._programs / "postgres", "-D", self.folder / "data", *(f"--{k}={v}" for k, v in settings.items())],
+                self._log,
+                environment=inherited_environment(),
+                folder=self.folder,
+                stop_signal=signal.SIGINT,  # ends connections too; at SIGTERM it would wait for them
+                user=self._user,
+            )
+            self._server.wait_for("an answer", lambda _: self._answers())
+            self._run("createdb", "--host", HERE, "--port", str(self.port), "--username", NAME, NAME)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None
+
+    def check(self) -> None:
+        if self._server is not None:
+            self._server.check()
+
+    def _initialise(self) -> None:
+        """The password goes by a file that only the server's user can read."""
+        file = self.folder / "password"
+        file.touch(mode=0o600)
+        file.write_text(self._password)
+        if self._user:
+            for path in (self.folder, file):
+                shutil.chown(path, self._user, self._user)
+        self._run("initdb", "--pgdata", str(self.folder / "data"), "--username", NAME, "--pwfile", str(file),
+                  "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-locale", "--no-sync")  # fmt: skip
+        file.unlink()
+
+    def _answers(self) -> bool | None:
+        asked = [str(self._programs / "pg_isready"), "--quiet", "--host", HERE, "--port", str(self.port)]
+        return subprocess.run(asked, check=False).returncode == 0 or None  # noqa: S603
+
+    def _run(self, program: str, *arguments: str) -> None:
+        ended = subprocess.run(  # noqa: S603
+            [self._programs / program, *arguments],
+            env=inherited_environment() | {"PGPASSWORD": self._password},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            user=self._user,
+            group=self._user,
+            extra_groups=[] if self._user else None,
+        )
+        if ended.returncode:
+            last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise PartNotReady(f"postgres: {program} failed: {last}")
+
+
+def _other_than_root() -> str | None:
+    """Who runs the server, if not we ourselves."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(_SYSTEM_USER).pw_name
+    except KeyError:
+        raise PartMissing(
+            f"postgres: it refuses to run as root, and there is no user {_SYSTEM_USER}; install Debian's package "
+            "(apt-get install postgresql), or do not run this as root"
+        ) from None

@@ -1,0 +1,40 @@
+"""A server as a child of ours: what it said is told when it fails, and all of it ends."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sweep_tasks.config import inherited_environment
+from sweep_tasks.dev.child import Child, has_ended
+from sweep_tasks.errors import PartNotReady
+
+
+def child(folder: Path, script: str) -> Child:
+    log = folder / "log"
+    return Child("clock", ["sh", "-c", script], log, environment=inherited_environment(), folder=folder)
+
+
+def test_what_it_said_can_be_waited_for(tmp_path: Path) -> None:
+    started = child(tmp_path, "echo it is ten; exec sleep 600")
+    assert started.wait_for("the time", re.compile("it is (.*)").search)[1] == "ten"
+    started.check()
+    started.stop()
+
+
+def test_one_that_ended_is_not_waited_for_and_its_last_words_are_told(tmp_path: Path) -> None:
+    started = child(tmp_path, "echo the spring is broken; exit 1")
+    with pytest.raises(PartNotReady, match=r"clock: has ended, its log is .*log: the spring is broken"):
+        started.wait_for("the time", re.compile("it is").search)
+    started.stop()
+
+
+def test_whatever_it_started_ends_with_it_even_if_it_will_not(tmp_path: Path) -> None:
+    started = child(tmp_path, "trap '' TERM; sleep 600 & echo inner $!; wait; sleep 600")
+    inner = int(started.wait_for("its child", re.compile(r"inner (\d+)").search)[1])
+    family = [psutil.Process(started.pid), psutil.Process(inner)]
+    started.stop(patience_s=0.5)
+    assert all(map(has_ended, family))
