@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     cassandra_timeout_s: float = Field(default=12.0, gt=0, description="how long a request may go unanswered")
     cassandra_attempts: int = Field(default=5, ge=1, description="how often a request that may be repeated is made")
     cassandra_in_flight: int = Field(default=64, ge=1, description="requests of one process that are not yet answered")
-    cassandra_batch_statements: int = Field(default=50, ge=1, description="writes or deletes in one request")
+    cassandra_batch_statements: int = Field(default=100, ge=1, description="writes or deletes in one request")
     cassandra_batch_bytes: int = Field(default=40_960, gt=0, description="bytes in one request, if writes are small")
     cassandra_page_rows: int = Field(default=5_000, gt=0, description="versions a read fetches at once")
     cassandra_speculative_ms: int = Field(

@@ -45,6 +45,7 @@ class Node:
             native_port=self.state.native_port,
             storage_port=self.state.storage_port,
             tokens=tokens_of(self.number, self.state.nodes),
+            survives_kill=self.state.nodes > 1,  # a quorum that answered must not forget because one of it was killed
         )
         write_configuration(self.folder, yaml)
         return start_process(self._daemon(), self.log, dies_with_parent=dies_with_parent)

@@ -42,8 +42,7 @@ class Started(NamedTuple):
             found = psutil.Process(self.pid)
             if abs(found.create_time() - self.at) > _SAME_MOMENT_S:
                 return None
-            if found.status() == psutil.STATUS_ZOMBIE:
-                _bury(self.pid)
+            if found.status() == psutil.STATUS_ZOMBIE and _is_buried(found):
                 return None
         except psutil.NoSuchProcess:
             return None
@@ -111,9 +110,10 @@ def _reached(state: Callable[[], bool], patience_s: float) -> bool:
     return True
 
 
-def _bury(pid: int) -> None:
-    """A child of ours that has ended stays in the kernel's table until we ask how; others' are not ours to ask."""
+def _is_buried(zombie: psutil.Process) -> bool:
+    """The first thread of a killed process may be gone while others, and with them its open ports, are still there. A
+    child of ours stays in the kernel's table until we ask how it ended; of others' we can only count the threads."""
     try:
-        os.waitpid(pid, os.WNOHANG)
+        return os.waitpid(zombie.pid, os.WNOHANG)[0] == zombie.pid
     except ChildProcessError:
-        return
+        return zombie.num_threads() <= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweep_tasks.dev.cassandra import LocalCluster
-from sweep_tasks.dev.cql import nodes_seen_up
+from sweep_tasks.dev.cql import nodes_seen_up, session_with
 
 
 def test_every_node_sees_all_three(three_nodes: LocalCluster) -> None:
@@ -18,3 +18,20 @@ def test_a_node_that_was_killed_is_seen_by_all_when_it_is_back(three_nodes: Loca
     three_nodes.restart(1)
     assert [nodes_seen_up(host, three_nodes.port) for host in three_nodes.hosts] == [3, 3, 3]
     assert [node.state for node in three_nodes.status()] == ["up", "up", "up"]
+
+
+def test_what_all_have_answered_is_there_after_all_were_killed(three_nodes: LocalCluster) -> None:
+    with session_with("127.0.0.1", three_nodes.port) as session:
+        session.execute(
+            "CREATE KEYSPACE killed WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}"
+        )
+        session.execute("CREATE TABLE killed.numbers (number int PRIMARY KEY)")
+        for number in range(50):
+            session.execute(f"INSERT INTO killed.numbers (number) VALUES ({number})")
+        for node in three_nodes.running:
+            three_nodes.kill(node)
+    assert three_nodes.start() == [1, 2, 3]
+    with session_with("127.0.0.1", three_nodes.port) as session:
+        found = [row.number for row in session.execute("SELECT number FROM killed.numbers")]
+        session.execute("DROP KEYSPACE killed")
+    assert sorted(found) == list(range(50))

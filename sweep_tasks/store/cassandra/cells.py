@@ -8,10 +8,11 @@ tombstone that could cover it. The caller passes it, one for each bulk call.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from struct import Struct
+from typing import Any, TypeAlias
 
 from cassandra import ConsistencyLevel
-from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
+from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement, Statement
 
 from sweep_tasks.model import (
     DELETE_MARKER,
@@ -38,8 +39,11 @@ _DELETE_ONE = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ? AND column1 = ? A
 _DELETE_RANGE = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ? AND column1 = ? AND column2 > ? AND column2 <= ?"
 _DELETE_ROW = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ?"
 
-Write = tuple[bytes, int, tuple[Any, ...]]
-"""A row, how many bytes go over the wire, and the parameters of a statement."""
+_bigint = Struct(">q").pack
+Values: TypeAlias = tuple[bytes, ...]
+"""The parameters of a statement, each in the bytes of its type."""
+Write: TypeAlias = tuple[bytes, int, Values]
+"""A row, how many bytes go over the wire, and the values."""
 
 
 class Cells:
@@ -91,7 +95,9 @@ class Cells:
                 for part in _chunks(there, _ROWS_AT_ONCE):
                     yield [row for (row,) in part], column
 
-    def scan(self, name: str, before: int, rows: Span, columns: ColumnChoice, after: Cell | None) -> Iterator[Any]:
+    def scan(
+        self, name: str, before: int, rows: Span, columns: ColumnChoice, after: Cell | None, limit: int
+    ) -> Iterator[Any]:
         """Each cell with its newest version, in the order of the ring, fetched as it is asked for."""
         below, limits = ("", []) if before == MAX_TS else (" AND column2 > ?", [~before])
         for where, keys, under_way in self._parts(name, rows, after):
@@ -100,21 +106,22 @@ class Cells:
                 f"SELECT key, column1, column2, value FROM {name} WHERE {where}{chosen}{below}"
                 " GROUP BY key, column1 ALLOW FILTERING"
             )
-            yield from self._fetch(query, [*keys, *choices, *limits], rows)
+            yield from self._fetch(query, [*keys, *choices, *limits], rows, limit)
 
-    def scan_versions(self, name: str, rows: Span, after: tuple[Cell, int] | None) -> Iterator[Any]:
+    def scan_versions(self, name: str, rows: Span, after: tuple[Cell, int] | None, limit: int) -> Iterator[Any]:
         query = "SELECT key, column1, column2, value FROM {t} WHERE {where}"
         if after:
             (row, column), ts = after
             rest = query.format(t=name, where="key = ? AND column1 = ? AND column2 > ?")
-            yield from self._fetch(rest, [row, column, ~ts], rows)
+            yield from self._fetch(rest, [row, column, ~ts], rows, limit)
         for where, keys, under_way in self._parts(name, rows, after[0] if after else None):
             chosen, choices = _within(_behind(after[0].column, EVERYTHING) if after and under_way else EVERYTHING)
-            yield from self._fetch(query.format(t=name, where=where + chosen), keys + choices, rows)
+            yield from self._fetch(query.format(t=name, where=where + chosen), keys + choices, rows, limit)
 
-    def _fetch(self, query: str, parameters: list[Any], rows: Span) -> Iterator[Any]:
-        found = self._requests.rows(self._reading(query).bind(parameters))
-        return (each for each in found if each.key in rows)
+    def _fetch(self, query: str, parameters: list[Any], rows: Span, limit: int) -> Iterator[Any]:
+        bound = self._reading(query).bind(parameters)
+        bound.fetch_size = min(limit, bound.fetch_size)
+        return (each for each in self._requests.rows(bound) if each.key in rows)
 
     def _parts(self, name: str, rows: Span, after: Cell | None) -> Iterator[tuple[str, list[Any], bool]]:
         """A scan as conditions on the row, and whether it is the row under way: the rest of that, other rows at its
@@ -139,13 +146,14 @@ class Cells:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def put(self, writes: Mapping[str, Mapping[Cell, bytes]], ts: int, write_time: int) -> None:
+        complement, written = _bigint(~ts), _bigint(write_time)
         batches = (
             batch
             for name, values in writes.items()
             for batch in self._batches(
                 self._writing(_PUT, name),
                 (
-                    (row, len(row) + len(column) + len(value), (row, column, ~ts, value, write_time))
+                    (row, len(row) + len(column) + len(value), (row, column, complement, value, written))
                     for (row, column), value in values.items()
                 ),
             )
@@ -156,27 +164,29 @@ class Cells:
         self.put({name: dict.fromkeys(cells, DELETE_MARKER)}, SENTINEL_TS, fresh)
 
     def delete_versions(self, name: str, versions: Iterable[tuple[Cell, int]], fresh: int) -> None:
-        writes = ((row, len(row) + len(column), (fresh, row, column, ~ts)) for (row, column), ts in versions)
+        written = _bigint(fresh)
+        writes = ((row, len(row) + len(column), (written, row, column, _bigint(~ts))) for (row, column), ts in versions)
         self._requests.write(self._batches(self._writing(_DELETE_ONE, name), writes))
 
     def delete_ranges(self, name: str, ranges: Iterable[VersionRange], fresh: int) -> None:
-        statement = self._writing(_DELETE_RANGE, name)
-        self._requests.write(self._batches(statement, (_range_write(each, fresh) for each in ranges)))
+        statement, written = self._writing(_DELETE_RANGE, name), _bigint(fresh)
+        self._requests.write(self._batches(statement, (_range_write(each, written) for each in ranges)))
 
     def delete_rows(self, name: str, rows: Iterable[bytes], fresh: int) -> None:
-        writes = ((row, len(row), (fresh, row)) for row in rows)
+        written = _bigint(fresh)
+        writes = ((row, len(row), (written, row)) for row in rows)
         self._requests.write(self._batches(self._writing(_DELETE_ROW, name), writes))
 
     def delete_everywhere(self, name: str, ranges: Collection[VersionRange], fresh: int) -> list[VersionRange]:
         """At every copy, or it counts as not done: a copy that is away is not waited for."""
         everywhere = self._connection.prepared(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
+        writes = {_range_write(each, _bigint(fresh)): each for each in ranges}
+        by_values = {values: each for (_, _, values), each in writes.items()}
         sent: list[list[VersionRange]] = []
-        by_bounds = {(each.cell.row, each.cell.column, ~each.end, ~each.first): each for each in ranges}
 
-        def batches() -> Iterator[BatchStatement]:
-            writes = (_range_write(each, fresh) for each in ranges)
-            for batch, parameters in self._packed(everywhere, writes):
-                sent.append([by_bounds[each[1:]] for each in parameters])
+        def batches() -> Iterator[Statement]:
+            for batch, packed in self._packed(everywhere, writes):
+                sent.append([by_values[values] for values in packed])
                 yield batch
 
         waiting: list[VersionRange] = []
@@ -188,39 +198,43 @@ class Cells:
     def _writing(self, query: str, name: str) -> PreparedStatement:
         return self._connection.prepared(query.format(t=name), self._connection.write_level)
 
-    def _batches(self, statement: PreparedStatement, writes: Iterable[Write]) -> Iterator[BatchStatement]:
+    def _batches(self, statement: PreparedStatement, writes: Iterable[Write]) -> Iterator[Statement]:
         return (batch for batch, _ in self._packed(statement, writes))
 
     def _packed(
         self, statement: PreparedStatement, writes: Iterable[Write]
-    ) -> Iterator[tuple[BatchStatement | BoundStatement, list[tuple[Any, ...]]]]:
+    ) -> Iterator[tuple[Statement, list[Values]]]:
         """Unlogged batches, each for one place and below the limits, unless a single write is above them."""
         for there in self._ring.by_place(writes):
-            packed: list[tuple[Any, ...]] = []
+            packed: list[Values] = []
             size = 0
-            for _, length, parameters in there:
+            for _, length, values in there:
                 if packed and (len(packed) == self._batch_statements or size + length > self._batch_bytes):
                     yield _batch(statement, packed), packed
                     packed, size = [], 0
-                packed.append(parameters)
+                packed.append(values)
                 size += length + _OVERHEAD_BYTES
             if packed:
                 yield _batch(statement, packed), packed
 
 
-def _batch(statement: PreparedStatement, packed: list[tuple[Any, ...]]) -> BatchStatement | BoundStatement:
+def _batch(statement: PreparedStatement, packed: list[Values]) -> Statement:
+    """The values are in Cassandra's own bytes already: binding them one by one takes as long as all the rest."""
+    bound = BoundStatement(statement)
+    bound.values = packed[0]
     if len(packed) == 1:
-        return statement.bind(packed[0])
+        return bound
     batch = BatchStatement(BatchType.UNLOGGED, consistency_level=statement.consistency_level)
     batch.is_idempotent = True
-    for parameters in packed:
-        batch.add(statement, parameters)
+    for values in packed:
+        bound.values = values
+        batch.add(bound)
     return batch
 
 
-def _range_write(each: VersionRange, fresh: int) -> Write:
+def _range_write(each: VersionRange, written: bytes) -> Write:
     (row, column), first, end = each
-    return row, len(row) + len(column), (fresh, row, column, ~end, ~first)
+    return row, len(row) + len(column), (written, row, column, _bigint(~end), _bigint(~first))
 
 
 def _behind(column: bytes, columns: ColumnChoice) -> ColumnChoice:

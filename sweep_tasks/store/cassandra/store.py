@@ -110,7 +110,9 @@ class CassandraStore(Store):
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
     ) -> CellPage:
-        found = self._first(table, limit + 1, lambda name: self._cells.scan(name, before, rows, columns, after))
+        found = self._first(
+            table, limit + 1, lambda name: self._cells.scan(name, before, rows, columns, after, limit + 1)
+        )
         items = [(_cell(row), _version(row)) for row in found[:limit]]
         return Page(items, items[-1][0] if len(found) > limit else None)
 
@@ -121,7 +123,7 @@ class CassandraStore(Store):
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
     ) -> VersionPage:
-        found = self._first(table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after))
+        found = self._first(table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after, limit + 1))
         items = [StoredVersion(_cell(row), ~row.column2, row.value == DELETE_MARKER) for row in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
 

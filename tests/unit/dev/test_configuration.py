@@ -19,6 +19,7 @@ def settings(**changed: object) -> dict[str, Any]:
         "native_port": 20_001,
         "storage_port": 20_002,
         "tokens": tokens_of(2, 3),
+        "survives_kill": True,
     }
     lines = cassandra_yaml(**(given | changed)).splitlines()
     return {name: json.loads(value) for name, value in (line.split(": ", 1) for line in lines)}
@@ -64,3 +65,8 @@ def test_a_batch_that_the_store_sends_is_not_warned_about() -> None:
 
 def test_quotes_in_a_name_need_no_care() -> None:
     assert settings(cluster='it\'s "ours"')["cluster_name"] == 'it\'s "ours"'
+
+
+def test_a_node_that_may_be_killed_writes_before_it_answers() -> None:
+    assert settings(survives_kill=True)["commitlog_sync"] == "group"
+    assert settings(survives_kill=False)["commitlog_sync"] == "periodic"
