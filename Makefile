@@ -65,7 +65,7 @@ test-search: $(READY)  ## Searches for counter-examples
 	$(BIN)/pytest -m "not long" tests/properties
 
 test-real: postgres $(READY)  ## Tests on a real Spark, a real Airflow, real servers of our own
-	$(BIN)/pytest -m "not long" tests/dev
+	$(BIN)/pytest -m "not long" tests/dev tests/cassandra
 	$(BIN)/pytest -m "not long" tests/spark tests/demo
 	$(BIN)/pytest -m "not long" tests/airflow
 

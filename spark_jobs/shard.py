@@ -312,7 +312,9 @@ class SparkShardSweep(ShardSweep):
         if several:
             results = results.persist(StorageLevel.DISK_ONLY)
             self._touched.add(results)
-        for row in frames.totals(results).collect():
+        with self._timed("deleting"):
+            totals = frames.totals(results).collect()
+        for row in totals:
             self._workers.add(row.worker)
             self._summary.aborted_deletes += row.aborted_deletes
             self._summary.parked += row.parked
@@ -333,7 +335,8 @@ class SparkShardSweep(ShardSweep):
     def _entries(self, worker: Worker, parts: int) -> tuple[DataFrame, list[Any]]:
         """Kept on disk: who judges them must not depend on their being read again."""
         frame = self._numbered(parts).mapInArrow(worker, frames.ddl(ENTRIES)).persist(StorageLevel.DISK_ONLY)
-        totals = frames.totals(frame).collect()
+        with self._timed("reading"):
+            totals = frames.totals(frame).collect()
         self._workers.update(row.worker for row in totals)
         return frame, totals
 

@@ -243,4 +243,4 @@ class ShardSweep:
     def _timed(self, phase: str) -> Iterator[None]:
         began = time.perf_counter()
         yield
-        self._summary.seconds[phase] = time.perf_counter() - began
+        self._summary.seconds[phase] = self._summary.seconds.get(phase, 0.0) + time.perf_counter() - began

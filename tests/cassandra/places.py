@@ -26,11 +26,11 @@ from sweep_tasks.store.system import SYSTEM_TABLES
 class Place:
     """A keyspace of a local cluster."""
 
-    def __init__(self, cluster: LocalCluster, keyspace: str) -> None:
+    def __init__(self, cluster: LocalCluster, keyspace: str, **settings: Any) -> None:
         self.cluster = cluster
         self.keyspace = keyspace
         self.url = cluster.url(keyspace)
-        self.settings = Settings(store=self.url)
+        self.settings = Settings(store=self.url, **settings)
         initialise_store(self.url, self.settings)
 
     @contextmanager

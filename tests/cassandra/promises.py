@@ -10,7 +10,8 @@ from sweep_tasks.errors import CommitUnknown, SweepflowError
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.parking import ParkedEntry, Parking
 from sweep_tasks.queue.progress import QUEUES, Progress
-from sweep_tasks.store.contract import Store, every
+from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.store.contract import every
 from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.summary import Summary
@@ -30,7 +31,7 @@ class Promises:
     """Transactions on a store that may be in trouble. Whoever was told "committed" must find it for ever after; whoever
     was told nothing finds out later."""
 
-    def __init__(self, place: Place, store: Store, seed: int) -> None:
+    def __init__(self, place: Place, store: CassandraStore, seed: int) -> None:
         self.store = store
         self.settings = place.settings.model_copy(update={"retention_s": 0, "grace_s": 0, "lease_ttl_s": 20.0})
         self.outcomes: Counter[str] = Counter()

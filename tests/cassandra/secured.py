@@ -66,6 +66,7 @@ def secured_node(folder: Path) -> Iterator[SecuredNode]:
         native_port=state.native_port,
         storage_port=state.storage_port,
         tokens=tokens_of(1, 1),
+        survives_kill=False,
     )
     write_configuration(node.folder, yaml + _locks(both, certificate))
     started = start_process(node._daemon(), node.log, dies_with_parent=True)

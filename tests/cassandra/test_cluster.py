@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sweep_tasks.dev.cassandra import LocalCluster
 from sweep_tasks.dev.cql import nodes_seen_up, session_with
 
@@ -20,6 +22,7 @@ def test_a_node_that_was_killed_is_seen_by_all_when_it_is_back(three_nodes: Loca
     assert [node.state for node in three_nodes.status()] == ["up", "up", "up"]
 
 
+@pytest.mark.long
 def test_what_all_have_answered_is_there_after_all_were_killed(three_nodes: LocalCluster) -> None:
     with session_with("127.0.0.1", three_nodes.port) as session:
         session.execute(

@@ -1,4 +1,5 @@
-"""Every scenario answers on Cassandra as it does on the other stores."""
+"""Every scenario answers on Cassandra as it does on the other stores: swept by Spark every time, in process now and
+then."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from tests.scenarios.script import load
 from tests.scenarios.test_scenarios import FILES, check
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_operation_answers_on_cassandra_as_the_file_says(
     path: Path, cassandra: CassandraStore, place: Place

@@ -1,4 +1,5 @@
-"""Every scenario answers on Spark as it does in process."""
+"""Every scenario answers on Spark as it does in process. Here on SQLite, now and then; every time on Cassandra, in
+`tests/cassandra`."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from tests.scenarios.script import load
 from tests.scenarios.test_scenarios import COMMAND, FILES, check, script_of
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_operation_answers_on_spark_as_the_file_says(path: Path, spark: SparkSession, sqlite_url: str) -> None:
     script = load(path)

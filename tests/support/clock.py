@@ -25,8 +25,8 @@ class ManualClock:
 
 
 class PatientClock:
-    """For a store that counts whole seconds by a clock of its own: what must be over is waited for, and a little longer;
-    what must not be over yet is not waited for at all."""
+    """For a store that counts whole seconds by a clock of its own: what must be over is waited for, and a little
+    longer; what must not be over yet is not waited for at all."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000

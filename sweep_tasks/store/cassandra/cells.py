@@ -25,7 +25,7 @@ from sweep_tasks.model import (
     VersionRange,
 )
 from sweep_tasks.store.cassandra.connection import Connection
-from sweep_tasks.store.cassandra.requests import Failed
+from sweep_tasks.store.cassandra.requests import NO_LIMIT, Failed
 from sweep_tasks.store.cassandra.ring import Ring, token_of
 
 _ROWS_AT_ONCE = 50
@@ -119,14 +119,15 @@ class Cells:
             yield from self._fetch(query.format(t=name, where=where + chosen), keys + choices, rows, limit)
 
     def _fetch(self, query: str, parameters: list[Any], rows: Span, limit: int) -> Iterator[Any]:
-        bound = self._reading(query).bind(parameters)
-        bound.fetch_size = min(limit, bound.fetch_size)
-        return (each for each in self._requests.rows(bound) if each.key in rows)
+        """Rows of a range are all over the ring: there is no telling how many must be read to find `limit`."""
+        wanted = limit if rows == EVERYTHING or _is_one(rows) else NO_LIMIT
+        found = self._requests.rows(self._reading(query).bind(parameters), wanted)
+        return (each for each in found if each.key in rows)
 
     def _parts(self, name: str, rows: Span, after: Cell | None) -> Iterator[tuple[str, list[Any], bool]]:
         """A scan as conditions on the row, and whether it is the row under way: the rest of that, other rows at its
         place on the ring (two may share a token), then all behind it. Rows of a range are all over the ring."""
-        if rows.end == rows.start + b"\0":
+        if _is_one(rows):
             yield "key = ?", [rows.start], True
             return
         if after is None:
@@ -235,6 +236,10 @@ def _batch(statement: PreparedStatement, packed: list[Values]) -> Statement:
 def _range_write(each: VersionRange, written: bytes) -> Write:
     (row, column), first, end = each
     return row, len(row) + len(column), (written, row, column, _bigint(~end), _bigint(~first))
+
+
+def _is_one(rows: Span) -> bool:
+    return rows.end == rows.start + b"\0"
 
 
 def _behind(column: bytes, columns: ColumnChoice) -> ColumnChoice:

@@ -34,6 +34,7 @@ from sweep_tasks.store.cassandra.meters import Meters
 
 T = TypeVar("T")
 
+NO_LIMIT = 2**31
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 3.0
 _NEVER_SENT = (NoConnectionsAvailable, ConnectionBusy, ConnectionException, OSError)
@@ -91,15 +92,20 @@ class Requests:
         if failed:
             raise Failed(failed.error, failed.refused and not done).explained() from failed.error
 
-    def rows(self, statement: Statement) -> Iterator[Any]:
-        """Page by page, as they are asked for."""
-        paging_state: bytes | None = None
+    def rows(self, statement: Statement, limit: int = NO_LIMIT) -> Iterator[Any]:
+        """Page by page, the next one on its way while the last one is used; no more than `limit`."""
+        page = statement.fetch_size
+        statement.fetch_size = min(page, limit)
+        future, paging_state = self._session.execute_async(statement), None
         while True:
-            future = self._session.execute_async(statement, paging_state=paging_state)
             found = _read(self._answer(statement, future, self._attempts, paging_state))
+            limit -= len(found.current_rows)
+            more, paging_state = found.has_more_pages and limit > 0, found.paging_state
+            if more:
+                statement.fetch_size = min(page, limit)
+                future = self._session.execute_async(statement, paging_state=paging_state)
             yield from found.current_rows
-            paging_state = found.paging_state
-            if not found.has_more_pages:
+            if not more:
                 return
 
     def all_rows(self, statements: Iterable[Statement]) -> Iterator[Any]:

@@ -32,14 +32,15 @@ def initialise(address: CassandraAddress, settings: Settings, steps: Sequence[St
         catalog = Catalog(connection, settings.cassandra_gc_grace_s)
         catalog.create()
         found = catalog.version()
-        new = found == 0
         if found > len(steps):
             raise NewerSchema(str(address), found, len(steps))
+        new = False
         while found < len(steps):
             for table, metadata in steps[found].items():
                 catalog.add(table, metadata)
-            # Whoever loses this has done the same step as the one who won.
-            new = catalog.climb(found) and new
+            # Whoever loses this has done the same step as the one who won. The first step is what makes it a store.
+            if catalog.climb(found) and found == 0:
+                new = True
             found = catalog.version()
         return new
     finally:
