@@ -151,6 +151,7 @@ class TestANodeStandsStill:
             TimestampService(store).move_past(100)
             assert store.tables([table])
             store.put(40, {table: {cell: b"before"}})
+            assert store.get(table, {cell: 60})
             nodes.pause(2)
             nodes.pause(3)
             with pytest.raises(OutcomeUnknown):

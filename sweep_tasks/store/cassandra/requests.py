@@ -139,7 +139,10 @@ class Requests:
         raise AssertionError("there is at least one attempt")
 
     def prepared(self, query: str) -> PreparedStatement:
-        return self._settled(lambda: self._session.prepare(query))
+        try:
+            return self._settled(lambda: self._session.prepare(query))
+        except OutcomeUnknown as error:
+            raise StoreUnavailable(str(error)) from error  # whatever became of it, it has changed nothing
 
     def define(self, statement: str, timeout_s: float) -> None:
         """A change of the schema that says `IF NOT EXISTS` or `IF EXISTS`, so it may be repeated."""
