@@ -69,10 +69,9 @@ test-real: postgres $(READY)  ## Tests on a real Spark, a real Airflow, real ser
 	$(BIN)/pytest -m "not long" tests/spark tests/demo
 	$(BIN)/pytest -m "not long" tests/airflow
 
-# One after the other, the fast ones first: real servers have both cores to themselves, and one start of each is enough.
+# First what keeps one core busy each, side by side; then real servers, which have both cores to themselves.
 test: lint types layers  ## Everything that must pass before a change lands
-	$(MAKE) test-fast
-	$(MAKE) test-search
+	$(MAKE) --jobs=2 --output-sync=target test-fast test-search
 	$(MAKE) test-real
 
 test-long: postgres $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches

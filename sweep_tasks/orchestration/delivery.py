@@ -60,7 +60,11 @@ def _send(alert: Alert, settings: Settings) -> bool:
 
 def _in_store(settings: Settings, work: Callable[[Store], T]) -> T | None:
     """None, and a line in the log, if the store can't be asked."""
-    patience = {"sqlite_busy_timeout_s": min(STORE_PATIENCE_S, settings.sqlite_busy_timeout_s)}
+    patience = {
+        "sqlite_busy_timeout_s": min(STORE_PATIENCE_S, settings.sqlite_busy_timeout_s),
+        "cassandra_timeout_s": min(STORE_PATIENCE_S, settings.cassandra_timeout_s),
+        "cassandra_attempts": 1,
+    }
     try:
         with open_store(settings.store, settings.model_copy(update=patience)) as store:
             return work(store)

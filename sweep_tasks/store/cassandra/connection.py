@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
-from cassandra import ConsistencyLevel, ProtocolVersion
+from cassandra import ConsistencyLevel, DriverException, ProtocolVersion, UnresolvableContactPoints
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.metadata import KeyspaceMetadata
@@ -48,7 +48,7 @@ class Connection:
         self.cluster = _cluster(address, settings)
         try:
             self.session: Session = self.cluster.connect()
-        except NoHostAvailable as error:
+        except (NoHostAvailable, DriverException) as error:
             self.cluster.shutdown()
             raise StoreUnavailable(f"{Failed(error, refused=True).explained()} ({address})") from error
         self.meters.watch(self.session)
@@ -110,6 +110,15 @@ def _cluster(address: CassandraAddress, settings: Settings) -> Cluster:
         serial_consistency_level=level(settings.cassandra_serial_consistency),
         speculative_execution_policy=_speculation(settings.cassandra_speculative_ms),
     )
+    try:
+        return _described(address, settings, profile)
+    except UnresolvableContactPoints as error:
+        raise StoreUnavailable(
+            f"store: none of the nodes in {address} is known here by that name; correct the address, or name addresses"
+        ) from error
+
+
+def _described(address: CassandraAddress, settings: Settings, profile: ExecutionProfile) -> Cluster:
     return Cluster(
         address.hosts,
         port=address.port,
