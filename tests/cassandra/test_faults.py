@@ -104,6 +104,7 @@ def test_with_two_nodes_down_a_run_fails_and_moves_nothing(promises: Promises, n
     with pytest.raises(StoreError, match=r"copies must take part and 1 can|copies answered in time") as failed:
         promises.sweep()
     assert failed.value.exit_code == 4
+    a_bulk_call_gives_up_early(promises.store)
     nodes.restart(2)
     nodes.restart(3)
     assert promises.position() == before
@@ -113,6 +114,14 @@ def test_with_two_nodes_down_a_run_fails_and_moves_nothing(promises: Promises, n
     assert all(now > then for now, then in zip(thresholds, before[1], strict=True))
     promises.check()
     promises.check_nothing_is_left_over()
+
+
+def a_bulk_call_gives_up_early(store: CassandraStore) -> None:
+    """What one request was refused for, the others are not sent for."""
+    before = store.request_counts().total()
+    with pytest.raises(StoreError):
+        store.put(1, {KEPT: {Cell(b"bulk %d" % number, b"column"): b"value" for number in range(20_000)}})
+    assert store.request_counts().total() - before < 100
 
 
 class TestANodeStandsStill:

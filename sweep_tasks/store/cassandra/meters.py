@@ -32,10 +32,10 @@ class Meters:
     def watch(self, session: Session) -> None:
         session.add_request_init_listener(self._began)
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Counter[str]:
         """By outcome: `ok`, the name of an error, `repeated`, and `speculative` for those asked of a second node."""
         with self._lock:
-            return dict(self._counts)
+            return self._counts.copy()
 
     def repeated(self) -> None:
         _REPEATED.inc()

@@ -15,7 +15,6 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 from sweep_tasks.errors import OutcomeUnknown, StoreBusy
 from sweep_tasks.model import Cell
 from sweep_tasks.store.cassandra.connection import Connection
-from sweep_tasks.store.cassandra.requests import Failed
 from sweep_tasks.store.cassandra.ring import Ring
 from sweep_tasks.store.contract import Change
 
@@ -84,15 +83,9 @@ class Registers:
         ttl = _seconds(ttl_ms)
         bound = (statement.bind((ttl, value, *cell, None)) for cell, value in values.items())
         standing: dict[Cell, bytes] = {}
-        failed: Failed | None = None
-        for (cell, value), answer in zip(values.items(), self._requests.answers(bound), strict=True):
-            if isinstance(answer, Failed):
-                failed = failed or answer
-            else:
-                found = answer.one()
-                standing[cell] = value if found.applied else found.value
-        if failed:
-            raise Failed(failed.error, failed.refused and not standing).explained() from failed.error
+        for (cell, value), answer in zip(values.items(), self._requests.changes(bound), strict=True):
+            found = answer.one()
+            standing[cell] = value if found.applied else found.value
         return standing
 
     def compare_and_set(self, name: str, row: bytes, changes: Mapping[bytes, Change], ttl_ms: int | None) -> bool:

@@ -72,25 +72,37 @@ class Requests:
     def answers(self, statements: Iterable[Statement], attempts: int | None = None) -> Iterator[Answer]:
         """One for each, in their order. Statements are asked for only as fast as earlier ones are answered, and not at
         all while one of them waits to be repeated: a busy cluster gets fewer requests, not a longer queue."""
+        for statement, future in self._sent(statements):
+            yield self._answer(statement, future, attempts or self._attempts)
+
+    def _sent(self, statements: Iterable[Statement]) -> Iterator[tuple[Statement, ResponseFuture]]:
+        """Each once its answer is due: the oldest of those under way, when there are as many as allowed."""
         waiting: deque[tuple[Statement, ResponseFuture]] = deque()
         for statement in statements:
             if len(waiting) >= self._in_flight:
-                yield self._answer(*waiting.popleft(), attempts or self._attempts)
+                yield waiting.popleft()
             waiting.append((statement, self._session.execute_async(statement)))
-        while waiting:
-            yield self._answer(*waiting.popleft(), attempts or self._attempts)
+        yield from waiting
+
+    def changes(self, statements: Iterable[Statement]) -> Iterator[ResultSet]:
+        """The answers, until one is given up: then `OutcomeUnknown`, unless it was alone and certainly not carried out.
+        No more are sent: a cluster that can't take one will hardly take a thousand."""
+        sent = 0
+
+        def counted() -> Iterator[Statement]:
+            nonlocal sent
+            for statement in statements:
+                sent += 1
+                yield statement
+
+        for answer in self.answers(counted()):
+            if isinstance(answer, Failed):
+                raise Failed(answer.error, answer.refused and sent == 1).explained() from answer.error
+            yield answer
 
     def write(self, statements: Iterable[Statement]) -> None:
-        """All of them, or an error: `OutcomeUnknown` unless certainly nothing was done."""
-        done = False
-        failed: Failed | None = None
-        for answer in self.answers(statements):
-            if isinstance(answer, Failed):
-                failed = answer if failed is None or failed.refused else failed
-            else:
-                done = True
-        if failed:
-            raise Failed(failed.error, failed.refused and not done).explained() from failed.error
+        for _ in self.changes(statements):
+            pass
 
     def rows(self, statement: Statement, limit: int = NO_LIMIT) -> Iterator[Any]:
         """Page by page, the next one on its way while the last one is used; no more than `limit`."""
@@ -110,13 +122,8 @@ class Requests:
 
     def all_rows(self, statements: Iterable[Statement]) -> Iterator[Any]:
         """Of many statements, several at a time."""
-        waiting: deque[tuple[Statement, ResponseFuture]] = deque()
-        for statement in statements:
-            if len(waiting) >= self._in_flight:
-                yield from self._rest(*waiting.popleft())
-            waiting.append((statement, self._session.execute_async(statement)))
-        while waiting:
-            yield from self._rest(*waiting.popleft())
+        for statement, future in self._sent(statements):
+            yield from self._rest(statement, future)
 
     def _rest(self, statement: Statement, future: ResponseFuture) -> Iterator[Any]:
         found = _read(self._answer(statement, future, self._attempts))

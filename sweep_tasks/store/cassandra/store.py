@@ -9,6 +9,7 @@ written since, and what should be gone would stay.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
@@ -206,7 +207,7 @@ class CassandraStore(Store):
 
     # --- housekeeping ---------------------------------------------------------------------------------------------
 
-    def request_counts(self) -> dict[str, int]:
+    def request_counts(self) -> Counter[str]:
         return self._connection.meters.counts()
 
     def close(self) -> None:
