@@ -22,7 +22,7 @@ from tests.properties.sweep_machine import (
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
-EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "40"))
 MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering, Lacking]
 
 
