@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count, islice, product
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from sweep_tasks.opening import open_store
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.store.chunks import chunks
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.commits import CommitTable
@@ -94,7 +95,7 @@ def _fill(url: str, *, queued: bool) -> None:
             store.put(new, writes)
             return commits.decide(new, new + 1) if queued else new
 
-        TimestampService(store).move_past(max(pool.map(written, enumerate(_chunks(_cells(), WRITES)))))
+        TimestampService(store).move_past(max(pool.map(written, enumerate(chunks(_cells(), WRITES)))))
 
 
 def _loops(url: str) -> dict[tuple[int, int], float]:
@@ -113,7 +114,7 @@ def _loop(store: CassandraStore, statements: int, depth: int) -> None:
 
     def batches() -> Iterator[tuple[BatchStatement, tuple[()]]]:
         ordered = sorted(enumerate(_cells()), key=lambda each: Murmur3Token.hash_fn(each[1].row))
-        for part in _chunks(iter(ordered), statements):
+        for part in chunks(ordered, statements):
             batch = BatchStatement(BatchType.UNLOGGED, consistency_level=store._connection.write_level)
             for number, (row, column) in part:
                 batch.add(delete, (fresh, row, column, ~(20 * (number // WRITES) + 11), 0))
@@ -160,8 +161,3 @@ def _initialised(url: str) -> Settings:
 
 def _cells() -> Iterator[Cell]:
     return (Cell(b"%010d" % number, b"c") for number in range(CELLS))
-
-
-def _chunks(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    while part := list(islice(items, size)):
-        yield part

@@ -99,6 +99,10 @@ class Span:
     def only(cls, key: bytes) -> Span:
         return cls(key, key + b"\0")
 
+    @property
+    def is_one(self) -> bool:
+        return self.end == self.start + b"\0"
+
 
 EVERYTHING = Span()
 ColumnChoice = Span | Collection[bytes]

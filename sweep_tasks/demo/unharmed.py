@@ -14,6 +14,7 @@ from sweep_tasks.catalog import Catalog
 from sweep_tasks.demo.measure import every_version
 from sweep_tasks.model import EVERYTHING, MAX_TS, SENTINEL_TS, Cell, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.store.chunks import chunks
 from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -68,8 +69,8 @@ def _committed(store: Store, table: TableRef) -> dict[Cell, list[_Version]]:
 
 def _outcomes(store: Store, starts: list[int]) -> dict[int, int]:
     commits, found = CommitTable(store), dict[int, int]()
-    for first in range(0, len(starts), _AT_ONCE):
-        found |= commits.outcomes(starts[first : first + _AT_ONCE])
+    for part in chunks(starts, _AT_ONCE):
+        found |= commits.outcomes(part)
     return found
 
 

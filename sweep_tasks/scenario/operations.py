@@ -103,10 +103,11 @@ class Operations:
         if enqueue and commit is not None and commit != ABORTED:
             self._check_not_passed(start, by_table)
         self._timestamps.move_past(max(start, commit or 0))
+        late = self._passed(start, by_table) is not None
         if enqueue:
-            self._queue.enqueue(start, by_table, tables, late=self._passed(start, by_table) is not None)
+            self._queue.enqueue(start, by_table, tables, late)
         if store:
-            self._put(start, by_table)
+            self._put(start, by_table, late)
         if commit is None:
             strategies = {table: found.strategy for table, found in tables.items()} if enqueue else {}
             self._unfinished[start] = Unfinished(by_table, store, strategies)
@@ -121,7 +122,7 @@ class Operations:
         _check_commit(start, commit, also_aborted=False)
         self._timestamps.move_past(commit)
         if store or not unfinished.stored:
-            self._put(start, unfinished.writes)
+            self._put(start, unfinished.writes, self._passed(start, unfinished.writes) is not None)
             self._unfinished[start] = unfinished._replace(stored=True)
         if not self._looks_good(start, unfinished.enqueued_for):
             self._commits.abort([start])
@@ -130,9 +131,8 @@ class Operations:
             del self._unfinished[start]
         return {"committed": committed}
 
-    def _put(self, start: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
+    def _put(self, start: int, writes: Mapping[TableRef, Mapping[Cell, bytes]], late: bool) -> None:
         """Scenarios show what becomes of a late write, so it must not vanish below the tombstone of its place."""
-        late = self._passed(start, writes) is not None
         (self._store.put_late if late else self._store.put)(start, writes)
 
     def _looks_good(self, start: int, used: Mapping[TableRef, SweepStrategy]) -> bool:

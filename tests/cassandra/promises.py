@@ -12,7 +12,6 @@ from sweep_tasks.queue.parking import ParkedEntry, Parking
 from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import every
-from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.timestamps.service import TimestampService
@@ -119,6 +118,3 @@ class Promises:
         """Progress of every shard, and the published thresholds."""
         thresholds = Thresholds(self.store)
         return Progress(self.store).all(), [thresholds.of_strategy(strategy) for strategy in QUEUES]
-
-    def queued(self) -> int:
-        return len(self.store.scan(QUEUE_CELLS, 2**62).items)

@@ -26,7 +26,8 @@ from sweep_tasks.model import (
 )
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.requests import NO_LIMIT, Failed
-from sweep_tasks.store.cassandra.ring import Ring, token_of
+from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.store.chunks import chunks
 
 _ROWS_AT_ONCE = 50
 """Of one place, asked for in one request."""
@@ -50,7 +51,7 @@ class Cells:
     def __init__(self, connection: Connection, batch_statements: int, batch_bytes: int) -> None:
         self._connection = connection
         self._requests = connection.requests
-        self._ring = Ring(connection.cluster, connection.address.keyspace)
+        self._ring = connection.ring
         self._batch_statements = batch_statements
         self._batch_bytes = batch_bytes
 
@@ -88,12 +89,12 @@ class Cells:
             if len(names) == 1:
                 alone.setdefault(names[0], []).append((row,))
             else:
-                for part in _chunks(names, _COLUMNS_AT_ONCE):
+                for part in chunks(names, _COLUMNS_AT_ONCE):
                     yield row, part
         for column, rows in alone.items():
             for there in self._ring.by_place(rows):
-                for part in _chunks(there, _ROWS_AT_ONCE):
-                    yield [row for (row,) in part], column
+                for together in chunks(there, _ROWS_AT_ONCE):
+                    yield [row for (row,) in together], column
 
     def scan(
         self, name: str, before: int, rows: Span, columns: ColumnChoice, after: Cell | None, limit: int
@@ -120,14 +121,14 @@ class Cells:
 
     def _fetch(self, query: str, parameters: list[Any], rows: Span, limit: int) -> Iterator[Any]:
         """Rows of a range are all over the ring: there is no telling how many must be read to find `limit`."""
-        wanted = limit if rows == EVERYTHING or _is_one(rows) else NO_LIMIT
+        wanted = limit if rows == EVERYTHING or rows.is_one else NO_LIMIT
         found = self._requests.rows(self._reading(query).bind(parameters), wanted)
         return (each for each in found if each.key in rows)
 
     def _parts(self, name: str, rows: Span, after: Cell | None) -> Iterator[tuple[str, list[Any], bool]]:
         """A scan as conditions on the row, and whether it is the row under way: the rest of that, other rows at its
         place on the ring (two may share a token), then all behind it. Rows of a range are all over the ring."""
-        if _is_one(rows):
+        if rows.is_one:
             yield "key = ?", [rows.start], True
             return
         if after is None:
@@ -181,8 +182,8 @@ class Cells:
     def delete_everywhere(self, name: str, ranges: Collection[VersionRange], fresh: int) -> list[VersionRange]:
         """At every copy, or it counts as not done: a copy that is away is not waited for."""
         everywhere = self._connection.prepared(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
-        writes = {_range_write(each, _bigint(fresh)): each for each in ranges}
-        by_values = {values: each for (_, _, values), each in writes.items()}
+        writes = [_range_write(each, _bigint(fresh)) for each in ranges]
+        by_values = {values: each for (_, _, values), each in zip(writes, ranges, strict=True)}
         sent: list[list[VersionRange]] = []
 
         def batches() -> Iterator[Statement]:
@@ -238,10 +239,6 @@ def _range_write(each: VersionRange, written: bytes) -> Write:
     return row, len(row) + len(column), (written, row, column, _bigint(~end), _bigint(~first))
 
 
-def _is_one(rows: Span) -> bool:
-    return rows.end == rows.start + b"\0"
-
-
 def _behind(column: bytes, columns: ColumnChoice) -> ColumnChoice:
     if not isinstance(columns, Span):
         return [each for each in columns if each > column]
@@ -257,8 +254,3 @@ def _within(columns: ColumnChoice) -> tuple[str, list[Any]]:
     if columns.end:
         where, bounds = f"{where} AND column1 < ?", [*bounds, columns.end]
     return where, bounds
-
-
-def _chunks(items: Any, size: int) -> Iterator[list[Any]]:
-    for first in range(0, len(items), size):
-        yield list(items[first : first + size])

@@ -30,6 +30,7 @@ from sweep_tasks.errors import BadValue, NotInitialised, StoreUnavailable
 from sweep_tasks.store.cassandra.address import CassandraAddress
 from sweep_tasks.store.cassandra.meters import Meters
 from sweep_tasks.store.cassandra.requests import Failed, Requests
+from sweep_tasks.store.cassandra.ring import Ring
 
 _DDL_TIMEOUT_S = 60
 
@@ -45,12 +46,19 @@ class Connection:
         self.meters = Meters()
         self._settings = settings
         self._prepared: dict[tuple[str, int, bool], PreparedStatement] = {}
-        self.cluster = _cluster(address, settings)
+        try:
+            self.cluster = _cluster(address, settings)
+        except UnresolvableContactPoints as error:
+            raise StoreUnavailable(
+                f"store: none of the nodes in {address} is known here by that name; correct the address, or name "
+                "addresses"
+            ) from error
         try:
             self.session: Session = self.cluster.connect()
         except (NoHostAvailable, DriverException) as error:
             self.cluster.shutdown()
             raise StoreUnavailable(f"{Failed(error, refused=True).explained()} ({address})") from error
+        self.ring = Ring(self.cluster, address.keyspace)
         self.meters.watch(self.session)
         self.requests = Requests(self.session, settings.cassandra_attempts, settings.cassandra_in_flight, self.meters)
 
@@ -110,15 +118,6 @@ def _cluster(address: CassandraAddress, settings: Settings) -> Cluster:
         serial_consistency_level=level(settings.cassandra_serial_consistency),
         speculative_execution_policy=_speculation(settings.cassandra_speculative_ms),
     )
-    try:
-        return _described(address, settings, profile)
-    except UnresolvableContactPoints as error:
-        raise StoreUnavailable(
-            f"store: none of the nodes in {address} is known here by that name; correct the address, or name addresses"
-        ) from error
-
-
-def _described(address: CassandraAddress, settings: Settings, profile: ExecutionProfile) -> Cluster:
     return Cluster(
         address.hosts,
         port=address.port,

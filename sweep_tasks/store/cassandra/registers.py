@@ -15,7 +15,7 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 from sweep_tasks.errors import OutcomeUnknown, StoreBusy
 from sweep_tasks.model import Cell
 from sweep_tasks.store.cassandra.connection import Connection
-from sweep_tasks.store.cassandra.ring import Ring
+from sweep_tasks.store.chunks import chunks
 from sweep_tasks.store.contract import Change
 
 _VERSION = -1
@@ -32,7 +32,7 @@ class Registers:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._requests = connection.requests
-        self._ring = Ring(connection.cluster, connection.address.keyspace)
+        self._ring = connection.ring
         self._last_seen: dict[tuple[str, Cell], bytes | None] = {}
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -46,9 +46,9 @@ class Registers:
         statement = self._serially(f"SELECT key, column1, value FROM {name} WHERE {where}")
         return _found(
             self._requests.all_rows(
-                statement.bind((row, names[first : first + _COLUMNS_AT_ONCE]))
+                statement.bind((row, part))
                 for row, names in columns.items()
-                for first in range(0, len(names), _COLUMNS_AT_ONCE)
+                for part in chunks(names, _COLUMNS_AT_ONCE)
             )
         )
 
@@ -61,10 +61,10 @@ class Registers:
         statement = self._connection.prepared(query, self._connection.read_level)
         return _found(
             self._requests.all_rows(
-                statement.bind(([row for (row,) in there[first : first + _ROWS_AT_ONCE]], column))
+                statement.bind(([row for (row,) in part], column))
                 for column, rows in by_column.items()
                 for there in self._ring.by_place(rows)
-                for first in range(0, len(there), _ROWS_AT_ONCE)
+                for part in chunks(there, _ROWS_AT_ONCE)
             )
         )
 

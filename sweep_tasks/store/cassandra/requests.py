@@ -105,10 +105,19 @@ class Requests:
             pass
 
     def rows(self, statement: Statement, limit: int = NO_LIMIT) -> Iterator[Any]:
-        """Page by page, the next one on its way while the last one is used; no more than `limit`."""
+        """No more than `limit`, fetched as they are asked for."""
         page = statement.fetch_size
         statement.fetch_size = min(page, limit)
-        future, paging_state = self._session.execute_async(statement), None
+        return self._pages(statement, self._session.execute_async(statement), page, limit)
+
+    def all_rows(self, statements: Iterable[Statement]) -> Iterator[Any]:
+        """Of many statements, several at a time."""
+        for statement, future in self._sent(statements):
+            yield from self._pages(statement, future, statement.fetch_size, NO_LIMIT)
+
+    def _pages(self, statement: Statement, future: ResponseFuture, page: int, limit: int) -> Iterator[Any]:
+        """The next page is on its way while the last one is used."""
+        paging_state: bytes | None = None
         while True:
             found = _read(self._answer(statement, future, self._attempts, paging_state))
             limit -= len(found.current_rows)
@@ -120,63 +129,49 @@ class Requests:
             if not more:
                 return
 
-    def all_rows(self, statements: Iterable[Statement]) -> Iterator[Any]:
-        """Of many statements, several at a time."""
-        for statement, future in self._sent(statements):
-            yield from self._rest(statement, future)
-
-    def _rest(self, statement: Statement, future: ResponseFuture) -> Iterator[Any]:
-        found = _read(self._answer(statement, future, self._attempts))
-        yield from found.current_rows
-        while found.has_more_pages:
-            future = self._session.execute_async(statement, paging_state=found.paging_state)
-            found = _read(self._answer(statement, future, self._attempts, found.paging_state))
-            yield from found.current_rows
-
     def decide(self, statement: Statement) -> ResultSet:
         """A compare-and-set, which is never repeated once a node may have seen it: a second try would meet what the
         first one did, and take it for somebody else's."""
-        for attempt in range(1, self._attempts + 1):
-            answer = _outcome(self._session.execute_async(statement).result)
-            if not isinstance(answer, Failed):
-                return answer
-            if not answer.refused or attempt == self._attempts:
-                raise answer.explained() from answer.error
-            self._pause(attempt)
-        raise AssertionError("there is at least one attempt")
+
+        def ask() -> ResultSet:
+            return self._session.execute_async(statement).result()
+
+        return _done(self._repeated(ask, ask, self._attempts, also_unanswered=False))
 
     def prepared(self, query: str) -> PreparedStatement:
-        try:
-            return self._settled(lambda: self._session.prepare(query))
-        except OutcomeUnknown as error:
-            raise StoreUnavailable(str(error)) from error  # whatever became of it, it has changed nothing
+        return _read(self._made(lambda: self._session.prepare(query)))
 
     def define(self, statement: str, timeout_s: float) -> None:
         """A change of the schema that says `IF NOT EXISTS` or `IF EXISTS`, so it may be repeated."""
-        self._settled(lambda: self._session.execute(statement, timeout=timeout_s))
+        _done(self._made(lambda: self._session.execute(statement, timeout=timeout_s)))
 
-    def _settled(self, call: Callable[[], T]) -> T:
-        answer = _outcome(call)
-        for attempt in range(1, self._attempts):
-            if not isinstance(answer, Failed):
-                return answer
-            self._pause(attempt)
-            answer = _outcome(call)
-        if isinstance(answer, Failed):
-            raise answer.explained() from answer.error
-        return answer
+    def _made(self, call: Callable[[], T]) -> T | Failed:
+        return self._repeated(call, call, self._attempts)
 
     def _answer(
         self, statement: Statement, future: ResponseFuture, attempts: int, paging_state: bytes | None = None
     ) -> Answer:
-        answer = _outcome(future.result)
+        return self._repeated(
+            future.result,
+            lambda: self._session.execute_async(statement, paging_state=paging_state).result(),
+            attempts,
+        )
+
+    def _repeated(
+        self, first: Callable[[], T], again: Callable[[], T], attempts: int, also_unanswered: bool = True
+    ) -> T | Failed:
+        """What was once unanswered stays so, however plainly the repetition is refused."""
+        answer = _outcome(first)
         for attempt in range(1, attempts):
-            if not isinstance(answer, Failed):
-                return answer
+            if not isinstance(answer, Failed) or not (answer.refused or also_unanswered):
+                break
             self._pause(attempt)
-            again = _outcome(self._session.execute_async(statement, paging_state=paging_state).result)
-            # What was once unanswered stays so, however plainly the repetition is refused.
-            answer = Failed(again.error, again.refused and answer.refused) if isinstance(again, Failed) else again
+            repeated = _outcome(again)
+            answer = (
+                Failed(repeated.error, repeated.refused and answer.refused)
+                if isinstance(repeated, Failed)
+                else repeated
+            )
         return answer
 
     def _pause(self, attempt: int) -> None:
@@ -201,11 +196,15 @@ def _outcome(call: Callable[[], T]) -> T | Failed:
         return Failed(error, _is_refused(error))
 
 
-def _read(answer: Answer) -> ResultSet:
-    """A read that was given up has changed nothing, answered or not."""
+def _done(answer: T | Failed) -> T:
     if isinstance(answer, Failed):
-        raise Failed(answer.error, refused=True).explained() from answer.error
+        raise answer.explained() from answer.error
     return answer
+
+
+def _read(answer: T | Failed) -> T:
+    """A read that was given up has changed nothing, answered or not; nor has a statement that could not be prepared."""
+    return _done(Failed(answer.error, refused=True) if isinstance(answer, Failed) else answer)
 
 
 def _names_no_table(error: InvalidRequest) -> bool:

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.errors import UnknownTable
@@ -28,6 +28,7 @@ from sweep_tasks.model import (
     Version,
     VersionRange,
 )
+from sweep_tasks.store.chunks import chunks
 from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Size, Store, VersionPage
 from sweep_tasks.store.metadata import dump_metadata, load_metadata
 from sweep_tasks.store.sqlite.connection import Connections, Durability
@@ -44,7 +45,6 @@ from sweep_tasks.store.sqlite.schema import (
 CELLS_PER_TRANSACTION = 10_000
 CELLS_PER_STATEMENT = 500
 
-T = TypeVar("T")
 Part = tuple[str, list[Any]]
 """A condition and its parameters."""
 
@@ -138,7 +138,7 @@ class SQLiteStore(Store):
 
     def _wanted(self, table: TableRef, before: Mapping[Cell, int], query: str) -> Iterator[Any]:
         """Rows of a query over `wanted(i, row, col, before)`, with the cell in the place of its index."""
-        for part in _chunks(before.items(), CELLS_PER_STATEMENT):
+        for part in chunks(before.items(), CELLS_PER_STATEMENT):
             marks = ", ".join(["(?, ?, ?, ?)"] * len(part))
             parameters = [value for i, (cell, ts) in enumerate(part) for value in (i, cell.row, cell.column, ts)]
             with self._reading(table) as (connection, name):
@@ -196,7 +196,7 @@ class SQLiteStore(Store):
 
     def put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:
         flat = ((table, cell, value) for table, values in writes.items() for cell, value in values.items())
-        for part in _chunks(flat, CELLS_PER_TRANSACTION):
+        for part in chunks(flat, CELLS_PER_TRANSACTION):
             by_table: dict[TableRef, list[tuple[bytes, bytes, int, bytes]]] = {}
             for table, (row, column), value in part:
                 by_table.setdefault(table, []).append((row, column, ts, value))
@@ -220,7 +220,7 @@ class SQLiteStore(Store):
         self._delete(table, "row = ?", ((row,) for row in rows))
 
     def _delete(self, table: TableRef, where: str, keys: Iterable[tuple[object, ...]]) -> None:
-        for part in _chunks(keys, CELLS_PER_TRANSACTION):
+        for part in chunks(keys, CELLS_PER_TRANSACTION):
             with self._writing(table) as (connection, name):
                 connection.executemany(f"DELETE FROM {name} WHERE {where}", part)
 
@@ -259,7 +259,7 @@ class SQLiteStore(Store):
         self, table: TableRef, values: Mapping[Cell, bytes], ttl_ms: int | None = None
     ) -> dict[Cell, bytes]:
         standing: dict[Cell, bytes] = {}
-        for part in _chunks(values.items(), CELLS_PER_TRANSACTION):
+        for part in chunks(values.items(), CELLS_PER_TRANSACTION):
             with self._writing(table) as (connection, name):
                 now = self._clock.now_ms()
                 if ttl_ms is not None:
@@ -299,7 +299,7 @@ class SQLiteStore(Store):
     def _standing(self, connection: sqlite3.Connection, name: str, cells: Collection[Cell]) -> dict[Cell, bytes]:
         standing: dict[Cell, bytes] = {}
         now = self._clock.now_ms()
-        for part in _chunks(cells, CELLS_PER_STATEMENT):
+        for part in chunks(cells, CELLS_PER_STATEMENT):
             marks = ", ".join(["(?, ?)"] * len(part))
             found = connection.execute(
                 f"SELECT row, col, value FROM {name} WHERE (row, col) IN (VALUES {marks})"
@@ -382,19 +382,8 @@ def _parts(rows: Span, columns: ColumnChoice, after: Cell | None) -> list[Part]:
 def _within(column: str, keys: ColumnChoice) -> Part:
     if not isinstance(keys, Span):
         return f"{column} IN ({', '.join('?' * len(keys))})", list(keys)
-    if keys.end == keys.start + b"\0":
+    if keys.is_one:
         return f"{column} = ?", [keys.start]
     if keys.end:
         return f"{column} >= ? AND {column} < ?", [keys.start, keys.end]
     return f"{column} >= ?", [keys.start]
-
-
-def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    part: list[T] = []
-    for item in items:
-        part.append(item)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part
