@@ -42,7 +42,8 @@ class Catalog:
 
         def changed(metadata: TableMetadata) -> TableMetadata:
             own = metadata.own_threshold and retention_s is not None
-            return replace(metadata.with_strategy(strategy), retention_s=retention_s, own_threshold=own)
+            new = replace(metadata.with_strategy(strategy), retention_s=retention_s, own_threshold=own)
+            return new if new == metadata else replace(new, revision=metadata.revision + 1)
 
         self._alter(table, changed)
         self._adopt_own_threshold(table)
@@ -52,12 +53,16 @@ class Catalog:
 
         The retention is on record, so every sweep that looks from now on heeds it; those that looked before had
         published how far they go. Raising the own threshold to that point and only then relying on it leaves no sweep
-        that could have gone beyond it.
+        that could have gone beyond it. Unless the retention was gone in between, and a sweep saw that: then another
+        revision stands there, and we begin again.
         """
-        known = self._thresholds.of_tables([table])[table]
-        if known.metadata.retention_s is not None and not known.metadata.own_threshold:
+        while True:
+            known = self.show(table)
+            if known.metadata.retention_s is None or known.metadata.own_threshold:
+                return
             self._thresholds.raise_own(table, known.swept)
-            self._alter(table, lambda m: replace(m, own_threshold=m.retention_s is not None))
+            if self._store.alter_table(table, known.metadata, replace(known.metadata, own_threshold=True)):
+                return
 
     def _alter(self, table: TableRef, change: Callable[[TableMetadata], TableMetadata]) -> None:
         while True:

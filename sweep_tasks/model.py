@@ -163,6 +163,8 @@ class TableMetadata:
     own_threshold: bool = False
     """Readers go by the table's own threshold, because it keeps longer than its strategy. Set only once that threshold
     stands at least where sweeps that knew nothing of the retention may have been."""
+    revision: int = 0
+    """How often this was changed by hand: tells a retention from the same one, taken away and given back."""
 
     def __post_init__(self) -> None:
         if self.retention_s is not None and self.retention_s < 0:

@@ -10,7 +10,10 @@ from sweep_tasks.model import ConflictHandling, Layout, SweepStrategy, TableMeta
 
 
 def dump_metadata(metadata: TableMetadata) -> str:
+    """Stores compare this text. Tables of a time before there were revisions have none in it."""
     plain = asdict(metadata) | {"past_strategies": sorted(metadata.past_strategies)}
+    if not metadata.revision:
+        del plain["revision"]
     return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
 
@@ -24,4 +27,5 @@ def load_metadata(text: str) -> TableMetadata:
         past_strategies=frozenset(map(SweepStrategy, plain["past_strategies"])),
         layout=Layout(plain["layout"]),
         own_threshold=plain["own_threshold"],
+        revision=plain.get("revision", 0),
     )

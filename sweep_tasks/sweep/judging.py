@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from sweep_tasks.clock import Clock
-from sweep_tasks.model import EVERYTHING, Span, SweepStrategy, TableRef
+from sweep_tasks.model import EVERYTHING, MAX_TS, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions, Applied
 from sweep_tasks.sweep.rules import Entry, Plan, TableView, parked, plan
@@ -39,6 +39,7 @@ class Judge:
         self._summary = summary
         self._counted = counted
         self._dry_run = summary.dry_run
+        self._sweep_ts = summary.sweep_ts
         self._records = ProtectionCatalog(store)
         self._actions = Actions(store, self._dry_run)
 
@@ -64,7 +65,7 @@ class Judge:
             left = self._rejudge(due, protections, self._tables_for(hold.why))
             if not self._dry_run:
                 self._parking.remove(left, page.as_of)
-            read_on = due if hold.why is not Why.RETENTION else self._may_be_due(under[-1])
+            read_on = self._may_be_due(under[-1], protections)
             after = under[-1].column() if read_on else self._parking.behind(hold)
 
     def due_holds(self) -> Iterator[ParkedEntry]:
@@ -73,7 +74,7 @@ class Judge:
         while found := self._parking.page(after, 1).entries:
             protections = self._records.protections()
             first = found[0]
-            if self._is_due(first, protections) or (first.hold.why is Why.RETENTION and self._may_be_due(first)):
+            if self._may_be_due(first, protections):
                 yield first
             after = self._parking.behind(first.hold)
 
@@ -105,20 +106,25 @@ class Judge:
         return [held for held in due if held not in waiting]
 
     def _is_due(self, entry: ParkedEntry, protections: Protections) -> bool:
-        hold = entry.hold
+        return self._is_let_go(entry.hold, protections) and entry.commit < self._reach(entry.hold)
+
+    def _may_be_due(self, entry: ParkedEntry, protections: Protections) -> bool:
+        """Whether this one or another behind it, under the same hold and started later, is due."""
+        return self._is_let_go(entry.hold, protections) and entry.start < self._reach(entry.hold)
+
+    def _is_let_go(self, hold: Hold, protections: Protections) -> bool:
         if hold.why is Why.PROTECTED:
             return not protections.stands(hold.record, hold.record_ts)
-        if hold.why is Why.RETENTION:
-            horizon = self._own_horizon(hold.table_id)
-            return horizon is None or entry.commit < horizon
-        if hold.why is Why.REPLICAS:
-            return True
-        return hold.until_ms <= self._clock.now_ms()
+        return hold.why is not Why.GRACE or hold.until_ms <= self._clock.now_ms()
 
-    def _may_be_due(self, last: ParkedEntry) -> bool:
-        """Whether entries behind this one, which started later, may be old enough."""
-        horizon = self._own_horizon(last.hold.table_id)
-        return horizon is None or last.start < horizon
+    def _reach(self, hold: Hold) -> int:
+        """What committed below this may be judged here. Never beyond the threshold that this sweep published: whatever
+        was parked by another that went further, its table may have been given a retention since we looked. Aborted
+        writes are seen by nobody and may go whenever their time has come."""
+        if hold.why is Why.GRACE:
+            return MAX_TS
+        own = self._own_horizon(hold.table_id) if hold.why is Why.RETENTION else None
+        return self._sweep_ts if own is None else min(own, self._sweep_ts)
 
     def _own_horizon(self, table_id: int) -> int | None:
         table: TableRef | None = self._view.name_of(table_id)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.model import SweepStrategy, TableMetadata, VersionRange
+from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
@@ -380,6 +380,17 @@ def a_tables_retention_is_ignored(patch: Patch) -> None:
         return view
 
     patch.setattr(SweepView, "published", careless)
+
+
+@mistake(Administering)
+def what_another_parked_is_judged_beyond_the_published_threshold(patch: Patch) -> None:
+    reach = Judge._reach
+
+    def boundless(self: Judge, hold: Any) -> int:
+        self._sweep_ts = MAX_TS
+        return reach(self, hold)
+
+    patch.setattr(Judge, "_reach", boundless)
 
 
 @mistake(Administering)

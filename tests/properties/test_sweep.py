@@ -26,11 +26,7 @@ EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "15"))
 MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering, Lacking]
 
 
-# Administering finds a counter-example (a retention given while a sweep is under way, then a reader at the threshold):
-# an open defect, to be mended before it comes back into every run.
-@pytest.mark.parametrize(
-    "machine", [pytest.param(each, marks=pytest.mark.long if each is Administering else ()) for each in MACHINES]
-)
+@pytest.mark.parametrize("machine", MACHINES)
 def test_whatever_happens_no_reader_sees_a_change_and_nothing_is_left_over(machine: type[SweptStore]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=50))
 

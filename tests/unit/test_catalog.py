@@ -8,10 +8,13 @@ from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
+from tests.support.simulation import Process
 
 T = TableRef.parse("app.items")
 R, C = b"r", b"c"
+CONSERVATIVE = SweepStrategy.CONSERVATIVE
 
 
 @pytest.fixture
@@ -94,3 +97,44 @@ def test_what_does_not_exist_cannot_be_removed(catalog: Catalog) -> None:
     for remove in (catalog.truncate, catalog.drop, catalog.count, catalog.show):
         with pytest.raises(UnknownTable, match=r"app\.nowhere"):
             remove(nowhere)
+
+
+def for_readers(store: Store) -> int:
+    return Thresholds(store).of_tables([T])[T].for_readers
+
+
+def test_with_a_retention_readers_go_by_the_tables_own_threshold(catalog: Catalog, store: Store) -> None:
+    Thresholds(store).raise_strategy(CONSERVATIVE, 100)
+    catalog.change(T, CONSERVATIVE, 50)
+    Thresholds(store).raise_strategy(CONSERVATIVE, 200)
+    assert for_readers(store) == 100
+    catalog.change(T, CONSERVATIVE, None)
+    assert for_readers(store) == 200
+
+
+def test_a_retention_taken_away_and_given_back_is_not_the_one_from_before(memory: MemoryStore) -> None:
+    """While nobody kept the table, a sweep went beyond the point that the first one had found."""
+    catalog = Catalog(memory)
+    catalog.create(T, TableMetadata())
+    Thresholds(memory).raise_strategy(CONSERVATIVE, 100)
+    first = Process(memory, lambda store: Catalog(store).change(T, CONSERVATIVE, 50))
+    first.step_to("update")
+    first.step_to("alter_table")
+    catalog.change(T, CONSERVATIVE, None)
+    Thresholds(memory).raise_strategy(CONSERVATIVE, 200)
+    again = Process(memory, lambda store: Catalog(store).change(T, CONSERVATIVE, 50))
+    again.step_to("update")
+    first.step()
+    assert for_readers(memory) == 200
+    first.finish()
+    again.finish()
+    assert for_readers(memory) == 200
+    Thresholds(memory).raise_strategy(CONSERVATIVE, 300)
+    assert for_readers(memory) == 200, "and from now on it goes by its own"
+
+
+def test_a_change_to_what_stands_already_changes_nothing(catalog: Catalog) -> None:
+    catalog.change(T, CONSERVATIVE, 50)
+    standing = catalog.list()
+    catalog.change(T, CONSERVATIVE, 50)
+    assert catalog.list() == standing

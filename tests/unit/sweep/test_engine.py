@@ -21,6 +21,7 @@ from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from tests.support.simulation import Process
 from tests.unit.queue.recording import Recorder
 from tests.unit.sweep.world import (
     CONSERVATIVE,
@@ -34,6 +35,7 @@ from tests.unit.sweep.world import (
     World,
     counts,
     sweep,
+    sweeper,
 )
 
 FINE = 50_000
@@ -281,6 +283,19 @@ class TestRetention:
         Catalog(world.store).change(TABLE, CONSERVATIVE, None)
         world.sweep(100)
         assert (world.versions(), world.parked()) == ([-1, 70], [])
+
+    def test_a_sweep_that_looked_before_the_retention_came_lets_nothing_go_that_it_did_not_publish(
+        self, world: World
+    ) -> None:
+        slow = Process(world.store, sweeper(world.clock, 50))
+        slow.step_to("scan")
+        Catalog(world.store).change(TABLE, CONSERVATIVE, 100)
+        world.write(60, 61)
+        world.write(70, 71)
+        world.sweep(100)
+        assert (world.versions(), len(world.parked())) == ([60, 70], 2)
+        slow.finish()
+        assert (world.versions(), len(world.parked())) == ([60, 70], 2)
 
 
 class TestTables:
