@@ -113,7 +113,7 @@ class Catalog:
         return mark
 
     def _check_unprotected(self, table: TableRef) -> None:
-        holding = sorted(record.id for record in self._protections.records() if table in record.tables)
+        holding = sorted(record.id for record in self._protections.records() if record.covers_table(table))
         if holding:
             raise BadValue(
                 "table",

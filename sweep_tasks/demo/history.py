@@ -12,6 +12,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import WriteConflict
 from sweep_tasks.model import DELETE_MARKER, Cell, TableRef
+from sweep_tasks.protection.records import Record
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash
 from sweep_tasks.store.system import TRANSACTIONS
@@ -83,6 +84,9 @@ class History:
     def now_ts(self) -> int:
         """A timestamp that everything committed so far is visible at."""
         return self._timestamps.fresh()
+
+    def protect(self, record: Record) -> None:
+        self._manager.protections.protect(record)
 
     def write(self, writes: Writes) -> None:
         self.begin(writes).commit()

@@ -19,7 +19,6 @@ from sweep_tasks.demo.history import History, OpenTransaction
 from sweep_tasks.demo.shop import CARTS, ORDERS, STOCK, TABLES, Shop
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import Cell
-from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
@@ -112,7 +111,7 @@ class _Day:
     def _protect_backup(self) -> None:
         self._backup_ts = self._history.now_ts()
         record = Record(BACKUP_ID, self._backup_ts, Mode.AT, (Target(ORDERS), Target(CARTS)))
-        ProtectionCatalog(self._history.store).protect(record)
+        self._history.protect(record)
 
     def loaded(self) -> Loaded:
         if self._report is None:

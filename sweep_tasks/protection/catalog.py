@@ -1,34 +1,35 @@
-"""Protect, release, move, list: records in one row, changed together with a row of counts by compare-and-set.
+"""Protect, release, move, list.
 
 Protecting goes: write the record as pending, *then* look at the thresholds of its tables. Below one, it is refused and
 taken away again; otherwise it is accepted, for good. A sweep publishes its threshold and *then* reads the records. So
 whoever comes second sees the other, and a record that was accepted is honoured by every sweep that could harm it.
+
+A record may be made or released in a transaction of the caller's (`transactional.py`): then the commit decides.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
-from sweep_tasks.errors import AlreadyExists, BadValue, LimitExceeded, NotFound, StoreBusy, UnknownTable
-from sweep_tasks.model import Cell, checked_timestamp
-from sweep_tasks.protection.records import Mode, Protections, Record, State, dump_record, load_record
-from sweep_tasks.store.contract import Change, Store
-from sweep_tasks.store.system import PROTECTIONS
+from sweep_tasks.clock import Clock, SystemClock
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, RecordChanged, StoreBusy, UnknownTable
+from sweep_tasks.model import TableRef, checked_timestamp
+from sweep_tasks.protection.ledger import Ledger, Limits, Meta
+from sweep_tasks.protection.metrics import counted
+from sweep_tasks.protection.records import Mode, Protections, Record, State
+from sweep_tasks.protection.targets import checked_rows
+from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.thresholds import Thresholds
 
-_ROW = b"records"
-_META = b"meta"
-_PREFIX = b"r:"
-_ATTEMPTS = 200
+_LONGEST_ID = 200
+_MOST_META_CHARACTERS = 4_000
 
-
-class Meta(NamedTuple):
-    version: int = 0
-    records: int = 0
-    spans: int = 0
+Outcomes = Callable[[Collection[int]], Mapping[int, int]]
+"""How transactions ended, by start: a commit timestamp, or -1; those still under way are left out."""
 
 
 class Verdict(NamedTuple):
@@ -38,140 +39,240 @@ class Verdict(NamedTuple):
 
 
 class ProtectionCatalog:
-    def __init__(self, store: Store, max_records: int = 512, max_spans: int = 4096) -> None:
+    def __init__(self, store: Store, settings: Settings | None = None, clock: Clock | None = None) -> None:
         self._store = store
+        self._settings = settings
+        self._clock = clock or SystemClock()
         self._thresholds = Thresholds(store)
-        self._max_records = max_records
-        self._max_spans = max_spans
+        self._ledger = Ledger(store, clock)
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    def metadata(self) -> Meta:
+        """The version of the whole, and how many there are: cheap."""
+        return self._ledger.metadata()
+
+    def state(self) -> tuple[Meta, list[Record]]:
+        meta, records = self._ledger.state()
+        return meta, list(records.values())
 
     def records(self) -> list[Record]:
         """As they stand now."""
-        return list(self._read()[1].values())
+        return self.state()[1]
 
     def protections(self) -> Protections:
         return Protections(self.records())
 
     def get(self, record_id: str) -> Record:
-        found = self._read()[1].get(record_id)
+        found = self._ledger.state()[1].get(record_id)
         if found is None:
             raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
         return found
 
+    # --- changing -------------------------------------------------------------------------------------------------
+
     def protect(self, record: Record) -> Verdict:
-        checked_timestamp(record.ts, "ts")
-        if not record.targets:
-            raise BadValue("targets", "name at least one table or row range to protect")
-        self._thresholds.of_tables(record.tables)
-        self._change(record.id, lambda standing: self._added(standing, replace(record, state=State.PENDING)))
-        try:
-            earliest = self._earliest(record)
-        except UnknownTable:
-            self._change(record.id, lambda standing: None)
-            raise
-        if record.ts < earliest:
-            self._change(record.id, lambda standing: None)
-            return Verdict(False, earliest)
-        self._change(record.id, lambda standing: replace(_still(record.id, standing), state=State.ACCEPTED))
-        return Verdict(True)
+        with counted("protect") as call:
+            verdict = self._verified(self.begin(record))
+            if not verdict.accepted:
+                call.refused()
+            return verdict
 
     def move(self, record_id: str, ts: int) -> Verdict:
-        """Both timestamps are held until the new one is known to be safe; then it takes the place of the old.
+        """Both timestamps are held until the new one is known to be safe; then it takes the place of the old."""
+        with counted("move") as call:
+            checked_timestamp(ts, "ts")
+            record = self.get(record_id)
+            if ts == record.ts:
+                return Verdict(True)
+            moving = _standing(self._ledger.change(record_id, lambda standing: _moving(record, standing, ts)))
+            verdict = self._arrived(moving)
+            if not verdict.accepted:
+                call.refused()
+            return verdict
 
-        What an *after* record keeps includes everything that it keeps at a later timestamp, so it may always move up.
-        """
-        checked_timestamp(ts, "ts")
-        record = self.get(record_id)
-        if ts == record.ts:
-            return Verdict(True)
-        self._change(record_id, lambda standing: _moving(record_id, standing, ts))
+    def release(self, record_id: str, version: int | None = None) -> None:
+        """With a version: only if the record is still as it was then."""
+
+        def released(standing: Record | None) -> None:
+            if standing is None:
+                raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
+            if version is not None and standing.version != version:
+                raise RecordChanged(record_id)
+
+        with counted("release"):
+            self._ledger.change(record_id, released)
+
+    # --- what is left to finish -----------------------------------------------------------------------------------
+
+    def settle(self, record: Record, outcomes: Outcomes) -> Record | None:
+        """Finish or drop what somebody has left half done; what stands afterwards. A record whose transaction is still
+        under way stays as it is."""
+        with counted("settle"):
+            made_in, released_by = record.transaction, record.released_by
+            ended = outcomes([start for start in (made_in, released_by) if start is not None])
+            if made_in is None and record.state is State.PENDING:
+                with suppress(UnknownTable):
+                    self._verified(record)
+            elif made_in is not None and made_in in ended:
+                (self.accept if ended[made_in] >= 0 else self.drop)(record)
+            if released_by is not None and released_by in ended:
+                (self.drop if ended[released_by] >= 0 else self.keep)(record)
+            elif record.held_ts is not None:
+                with suppress(UnknownTable):
+                    self._arrived(record)
+            standing = self._ledger.state()[1].get(record.id)
+            return standing if standing and standing.made == record.made else None
+
+    def recount(self) -> bool:
+        """Whether the counts were wrong; then they are right again."""
+        with counted("recount"):
+            return self._ledger.recount()
+
+    # --- the steps, for whoever takes them one by one ---------------------------------------------------------------
+
+    def begin(self, record: Record) -> Record:
+        """On record as pending: sweeps honour it from here on."""
+        checked_timestamp(record.ts, "ts")
+        _check_described(record)
+        self._check_tables(record)
+        settings = self._settings or Settings()
+        mode = Mode.AFTER if settings.protect_at_as_after else record.mode
+        new = replace(
+            record, mode=mode, state=State.PENDING, created_ms=record.created_ms or self._clock.now_ms(), made=0
+        )
+
+        def added(standing: Record | None) -> Record:
+            if standing is not None:
+                raise AlreadyExists(
+                    f"protection: a record {record.id!r} exists already; release it, or choose another id"
+                )
+            return new
+
+        limits = Limits(settings.max_protection_records, settings.max_protection_spans)
+        return _standing(self._ledger.change(record.id, added, limits))
+
+    def look(self, record: Record) -> Verdict:
+        """To be read after the record is there."""
+        earliest = max(
+            (each.for_readers for each in self._thresholds.of_tables(self._tables(record)).values()), default=0
+        )
+        return Verdict(True) if record.ts >= earliest else Verdict(False, earliest)
+
+    def accept(self, record: Record) -> None:
+        self._ledger.change(
+            record.id, lambda standing: replace(_same(record, standing), state=State.ACCEPTED, transaction=None)
+        )
+
+    def drop(self, record: Record) -> None:
+        """This one, and not another that somebody has made since under the same name."""
+        self._ledger.change(record.id, lambda standing: standing if standing and standing.made != record.made else None)
+
+    def announce_release(self, record_id: str, transaction: int) -> Record:
+        """It holds until that transaction has committed."""
+
+        def announced(standing: Record | None) -> Record:
+            if standing is None:
+                raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
+            if standing.released_by not in (None, transaction) or standing.transaction is not None:
+                raise RecordChanged(record_id)
+            return replace(standing, released_by=transaction)
+
+        return _standing(self._ledger.change(record_id, announced))
+
+    def keep(self, record: Record) -> None:
+        """It is not released after all."""
+        self._ledger.change(
+            record.id,
+            lambda standing: (
+                replace(standing, released_by=None)
+                if standing and standing.released_by == record.released_by
+                else standing
+            ),
+        )
+
+    def _verified(self, pending: Record) -> Verdict:
         try:
-            earliest = self._earliest(record)
+            verdict = self.look(pending)
         except UnknownTable:
-            self._change(record_id, lambda standing: _arrived(record_id, standing, ts, stays=True))
+            self.drop(pending)
             raise
-        safe = ts >= earliest or record.mode is Mode.AFTER
-        self._change(record_id, lambda standing: _arrived(record_id, standing, ts, stays=not safe))
-        return Verdict(True) if safe else Verdict(False, earliest)
+        (self.accept if verdict.accepted else self.drop)(pending)
+        return verdict
 
-    def release(self, record_id: str) -> None:
-        self.get(record_id)
-        self._change(record_id, lambda standing: None)
+    def _arrived(self, moving: Record) -> Verdict:
+        """What an *after* record keeps includes everything that it keeps at a later timestamp: that may always move."""
+        ts = moving.timestamps[-1]
+        try:
+            verdict = self.look(replace(moving, ts=ts))
+        except UnknownTable:
+            self._ledger.change(moving.id, lambda standing: _at_rest(moving, standing, stays=True))
+            raise
+        verdict = Verdict(True) if moving.mode is Mode.AFTER else verdict
+        self._ledger.change(moving.id, lambda standing: _at_rest(moving, standing, stays=not verdict.accepted))
+        return verdict
 
-    def _earliest(self, record: Record) -> int:
-        return max(found.for_readers for found in self._thresholds.of_tables(record.tables).values())
+    def _check_tables(self, record: Record) -> None:
+        if not record.targets:
+            raise BadValue("targets", "name at least one table or row range to protect")
+        for target in record.targets:
+            checked_rows(target.rows, "targets")
+        tables = self._tables(record)
+        for target in record.targets:
+            if target.is_pattern and not target.among(tables):
+                raise BadValue(
+                    "targets", f"{target.table} matches no table; 'sweepflow tables list' shows those there are"
+                )
+        self._thresholds.of_tables(tables)
 
-    @staticmethod
-    def _added(standing: Record | None, record: Record) -> Record:
-        if standing is not None:
-            raise AlreadyExists(f"protection: a record {record.id!r} exists already; release it, or choose another id")
-        return record
-
-    def _read(self) -> tuple[bytes | None, dict[str, Record]]:
-        found = self._store.read_rows(PROTECTIONS, [_ROW])
-        records = {
-            cell.column.removeprefix(_PREFIX).decode(): value
-            for cell, value in found.items()
-            if cell.column.startswith(_PREFIX)
-        }
-        return found.get(Cell(_ROW, _META)), {name: load_record(name, value) for name, value in records.items()}
-
-    def _change(self, record_id: str, change: Callable[[Record | None], Record | None]) -> None:
-        """One record and the counts, together or not at all."""
-        column = _PREFIX + record_id.encode()
-        for _ in range(_ATTEMPTS):
-            meta, records = self._read()
-            old = records.get(record_id)
-            new = change(old)
-            if new == old:
-                return
-            counts = self._counted(_meta(meta), old, new)
-            changes = {
-                _META: Change(meta, json.dumps(counts).encode()),
-                column: Change(dump_record(old) if old else None, dump_record(new) if new else None),
-            }
-            if self._store.compare_and_set(PROTECTIONS, _ROW, changes):
-                return
-        raise StoreBusy("protections: the records changed all the time while this one was written; try again")
-
-    def _counted(self, meta: Meta, old: Record | None, new: Record | None) -> Meta:
-        records = int(new is not None) - int(old is not None)
-        spans = len(new.targets if new else ()) - len(old.targets if old else ())
-        self._check_limit("records", meta.records, records, self._max_records)
-        self._check_limit("spans", meta.spans, spans, self._max_spans)
-        return Meta(meta.version + 1, meta.records + records, meta.spans + spans)
-
-    @staticmethod
-    def _check_limit(what: str, used: int, more: int, limit: int) -> None:
-        if limit and more > 0 and used + more > limit:
-            raise LimitExceeded(
-                f"protection: limit exceeded: {used}+{more} > {limit} {what}; release records that are no longer "
-                f"needed, or raise the setting max_protection_{what}"
-            )
+    def _tables(self, record: Record) -> set[TableRef]:
+        """Those that are named, and those that exist and match a pattern. One that is made later holds nothing that the
+        record's timestamp could show."""
+        named = {target.table for target in record.targets if not target.is_pattern}
+        patterns = [target for target in record.targets if target.is_pattern]
+        existing = self._store.tables() if patterns else {}
+        return named.union(*(target.among(existing) for target in patterns))
 
 
-def _still(record_id: str, standing: Record | None) -> Record:
-    """A record that was released while it was being verified must not be reported as holding."""
-    if standing is None:
-        raise NotFound(f"protection: record {record_id!r} was released meanwhile; protect again")
+def _check_described(record: Record) -> None:
+    if not 0 < len(record.id) <= _LONGEST_ID or not record.id.isprintable():
+        raise BadValue("id", f"must have 1 to {_LONGEST_ID} printable characters")
+    if sum(len(key) + len(value) for key, value in record.meta.items()) > _MOST_META_CHARACTERS:
+        raise BadValue(
+            "meta", f"has more than {_MOST_META_CHARACTERS} characters; keep details elsewhere, and their key here"
+        )
+    if not record.meta_type:
+        raise BadValue("meta_type", "must name the kind of the record's owner, manual if it is a person")
+
+
+def _standing(record: Record | None) -> Record:
+    if record is None:
+        raise AssertionError("a change that leaves a record left none")
+    return record
+
+
+def _same(record: Record, standing: Record | None) -> Record:
+    """One that was released while it was being verified must not be reported as holding, nor another in its place."""
+    if standing is None or standing.made != record.made:
+        raise NotFound(f"protection: record {record.id!r} was released meanwhile; protect again")
     return standing
 
 
-def _moving(record_id: str, standing: Record | None, ts: int) -> Record:
+def _moving(record: Record, standing: Record | None, ts: int) -> Record:
     """Holding both timestamps. A move that somebody else left unfinished is taken over, and will notice."""
-    record = _still(record_id, standing)
-    if ts < record.ts:
-        raise BadValue("ts", f"{ts} lies before {record.ts}; a record moves forward only")
-    return replace(record, held_ts=ts)
+    now = _same(record, standing)
+    if ts < now.ts:
+        raise BadValue("ts", f"{ts} lies before {now.ts}; a record moves forward only")
+    return replace(now, held_ts=ts)
 
 
-def _arrived(record_id: str, standing: Record | None, ts: int, stays: bool) -> Record:
+def _at_rest(moving: Record, standing: Record | None, stays: bool) -> Record:
     """At the new timestamp, or back to the old one alone; but only if ours is still the move under way: what another
     one put in its place may have let go of the timestamp that we verified."""
-    record = _still(record_id, standing)
+    record, ts = _same(moving, standing), moving.timestamps[-1]
     if record.held_ts != ts or ts < record.ts:
-        raise StoreBusy(f"protection: record {record_id!r} was moved by somebody else meanwhile; look and try again")
-    return replace(record, ts=record.ts if stays else ts, held_ts=None)
-
-
-def _meta(value: bytes | None) -> Meta:
-    return Meta(*json.loads(value)) if value else Meta()
+        raise StoreBusy(f"protection: record {record.id!r} was moved by somebody else meanwhile; look and try again")
+    if stays:
+        return replace(record, held_ts=None)
+    origin = record.ts if record.origin_ts is None else record.origin_ts
+    return replace(record, ts=ts, held_ts=None, origin_ts=origin)

@@ -64,7 +64,7 @@ class Operations:
         self._commits = CommitTable(store)
         self._queue = QueueWriter(store)
         self._puncher = Puncher(store)
-        self._protections = ProtectionCatalog(store, settings.max_protection_records, settings.max_protection_spans)
+        self._protections = ProtectionCatalog(store, settings)
         self._progress = Progress(store)
         self._clock = ScenarioClock(self._puncher)
         self._manager = TransactionManager(store, settings, clock=self._clock, renew_leases=False)

@@ -18,6 +18,8 @@ class Budget(NamedTuple):
     seconds: float = 0
     tombstones_per_partition: int = 0
     """A Cassandra read fails at 100 000 tombstones in a partition; a run must not write as many into one."""
+    parked: int = 0
+    """Entries that a protection or a retention has let go: after weeks there may be very many at once."""
 
 
 UNLIMITED = Budget()

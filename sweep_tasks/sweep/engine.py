@@ -111,7 +111,7 @@ class ShardSweep:
         self._summary.sentinels = len(self._counted.sentinels)
 
     def _sweep_parked(self) -> None:
-        self._judge.rejudge_parked()
+        self._judge.rejudge_parked(at_most=self._options.budget.parked)
 
     def _sweep_queue(self, begin: int) -> None:
         sweep_ts = self._horizon.sweep_ts

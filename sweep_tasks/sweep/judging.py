@@ -8,6 +8,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.model import EVERYTHING, MAX_TS, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
+from sweep_tasks.protection.tracker import Tracker
 from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions, Applied
@@ -17,6 +18,8 @@ from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.transactions.commits import ABORTED
 
 _PAGE = 1_000
+_NEVER = -2
+"""Below every commit timestamp, -1 for aborted included."""
 
 
 class Judge:
@@ -40,7 +43,7 @@ class Judge:
         self._counted = counted
         self._dry_run = summary.dry_run
         self._sweep_ts = summary.sweep_ts
-        self._records = ProtectionCatalog(store)
+        self._records = Tracker(ProtectionCatalog(store))
         self._actions = Actions(store, self._dry_run)
 
     def judge(self, entries: Collection[Entry], protections: Protections) -> None:
@@ -50,15 +53,17 @@ class Judge:
         self._park(parking)
         self._summary.parked += len(parking)
 
-    def rejudge_parked(self, columns: Span = EVERYTHING) -> None:
-        """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records.
+    def rejudge_parked(self, columns: Span = EVERYTHING, at_most: int = 0) -> None:
+        """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records. Of those that a
+        protection or a retention has let go, about `at_most`, unless that is 0; the next run goes on with the rest.
 
         A list of records older than the page could lack the record that an entry was parked under in between, and we
         would judge as free what it protects.
         """
-        after = b""
-        while (page := self._parking.page(after, _PAGE, columns)).entries:
-            protections = self._records.protections()
+        after, taken_up = b"", 0
+        size = min(_PAGE, at_most or _PAGE)
+        while (page := self._parking.page(after, size, columns)).entries:
+            protections = self._records.refresh().protections
             hold = page.entries[0].hold
             under = [entry for entry in page.entries if entry.hold == hold]
             due = [entry for entry in under if self._is_due(entry, protections)]
@@ -67,12 +72,15 @@ class Judge:
                 self._parking.remove(left, page.as_of)
             read_on = self._may_be_due(under[-1], protections)
             after = under[-1].column() if read_on else self._parking.behind(hold)
+            taken_up += len(left) if hold.why in (Why.PROTECTED, Why.RETENTION) else 0
+            if at_most and taken_up >= at_most:
+                return
 
     def due_holds(self) -> Iterator[ParkedEntry]:
         """The first entry under each hold that has some which are due, or may have: one look for each hold."""
         after = b""
         while found := self._parking.page(after, 1).entries:
-            protections = self._records.protections()
+            protections = self._records.refresh().protections
             first = found[0]
             if self._may_be_due(first, protections):
                 yield first
@@ -106,23 +114,23 @@ class Judge:
         return [held for held in due if held not in waiting]
 
     def _is_due(self, entry: ParkedEntry, protections: Protections) -> bool:
-        return self._is_let_go(entry.hold, protections) and entry.commit < self._reach(entry.hold)
+        return entry.commit < self._reach(entry.hold, protections)
 
     def _may_be_due(self, entry: ParkedEntry, protections: Protections) -> bool:
         """Whether this one or another behind it, under the same hold and started later, is due."""
-        return self._is_let_go(entry.hold, protections) and entry.start < self._reach(entry.hold)
+        return entry.start < self._reach(entry.hold, protections)
 
-    def _is_let_go(self, hold: Hold, protections: Protections) -> bool:
-        if hold.why is Why.PROTECTED:
-            return not protections.stands(hold.record, hold.record_ts)
-        return hold.why is not Why.GRACE or hold.until_ms <= self._clock.now_ms()
+    def _reach(self, hold: Hold, protections: Protections) -> int:
+        """Of what was parked under this hold, what committed below the answer may be judged here and now.
 
-    def _reach(self, hold: Hold) -> int:
-        """What committed below this may be judged here. Never beyond the threshold that this sweep published: whatever
-        was parked by another that went further, its table may have been given a retention since we looked. Aborted
-        writes are seen by nobody and may go whenever their time has come."""
+        Never beyond the threshold that this sweep published: whatever was parked by another that went further, its
+        table may have been given a retention since we looked. Aborted writes are seen by nobody and may go whenever
+        their time has come.
+        """
         if hold.why is Why.GRACE:
-            return MAX_TS
+            return MAX_TS if hold.until_ms <= self._clock.now_ms() else _NEVER
+        if hold.why is Why.PROTECTED:
+            return min(self._sweep_ts, protections.frees_below(hold.record, hold.record_ts))
         own = self._own_horizon(hold.table_id) if hold.why is Why.RETENTION else None
         return self._sweep_ts if own is None else min(own, self._sweep_ts)
 

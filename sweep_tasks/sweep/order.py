@@ -42,7 +42,8 @@ class SweepOrder:
                 raise BadValue(name, f"{getattr(self, name)} is negative; give 0 for no limit")
 
     def options(self, settings: Settings) -> SweepOptions:
-        budget = Budget(self.max_entries, self.max_seconds, settings.max_tombstones_per_partition)
+        cap, parked = settings.max_tombstones_per_partition, settings.parked_per_run
+        budget = Budget(self.max_entries, self.max_seconds, cap, parked)
         return SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, self.dry_run)
 
     def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:

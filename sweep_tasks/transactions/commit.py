@@ -30,6 +30,7 @@ from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from sweep_tasks.transactions.keeper import HeldLease
+from sweep_tasks.transactions.protecting import Protecting
 from sweep_tasks.transactions.writers import Writers
 
 log = structlog.get_logger(__name__)
@@ -56,13 +57,12 @@ class Committer:
     writers: Writers
     queue: WriteQueue | None
 
-    def commit(self, start: int, lease: HeldLease, writes: Writes, tables: TablesUsed) -> int:
+    def commit(
+        self, start: int, lease: HeldLease, writes: Writes, tables: TablesUsed, protecting: Protecting | None = None
+    ) -> int:
         """The commit timestamp. Any error but `CommitUnknown` means the transaction never will be committed."""
         if not lease.stamp(start):
-            raise LeaseLost(
-                f"transaction: the one started at {start} was silent for longer than its lease and is taken for dead; "
-                "run it again, or raise the setting lease_ttl_s"
-            )
+            raise lease_lost(start)
         try:
             if self.queue:
                 self.queue.enqueue(start, writes, tables)
@@ -73,17 +73,21 @@ class Committer:
                     self._look_for_others(start, table, writes[table].keys())
             commit = self.timestamps.fresh()
             self._look(start, tables)
+            if protecting:
+                protecting.prepare()
             outcome = self._decide(start, commit)
         except CommitUnknown:
             raise
         except Exception:
-            self._undo(start, writes, tables)
+            self._undo(start, writes, tables, protecting)
             raise
         if outcome != commit:
-            self._undo(start, writes, tables)
+            self._undo(start, writes, tables, protecting)
             raise TransactionAborted(
                 f"transaction: the one started at {start} was taken for dead and rolled back; run it again"
             )
+        if protecting:
+            protecting.committed()
         return commit
 
     def _look(self, start: int, tables: TablesUsed) -> None:
@@ -137,7 +141,7 @@ class Committer:
             except StoreError as error:
                 raise CommitUnknown(start) from error
 
-    def _undo(self, start: int, writes: Writes, tables: TablesUsed) -> None:
+    def _undo(self, start: int, writes: Writes, tables: TablesUsed, protecting: Protecting | None) -> None:
         """Remove our values, then our queue entries: what a crash leaves in between, a sweep still finds.
 
         If the store fails here too, nothing is wrong, only left over: -1 is put by whoever meets a value.
@@ -150,8 +154,17 @@ class Committer:
                     self.store.delete_versions(table, [(cell, start) for cell in values])
             if self.queue:
                 self.queue.withdraw(start, writes, tables)
+            if protecting:
+                protecting.aborted()
         except StoreError as error:
             log.warning("aborted transaction left values behind for the sweep", start=start, reason=error.code)
+
+
+def lease_lost(start: int) -> LeaseLost:
+    return LeaseLost(
+        f"transaction: the one started at {start} was silent for longer than its lease and is taken for dead; "
+        "run it again, or raise the setting lease_ttl_s"
+    )
 
 
 def _conflict(start: int, table: TableRef) -> WriteConflict:

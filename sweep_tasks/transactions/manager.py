@@ -12,6 +12,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.tracker import Tracker
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.leases import Leases
@@ -56,7 +57,9 @@ class TransactionManager:
         self._puncher = Puncher(store)
         self._punch_after_ms = 0
         self._keeper = LeaseKeeper(self.leases, self.settings.lease_ttl_s / 3 if renew_leases else 0, self._punch)
-        self._reading = Reading(store, writers, thresholds, ProtectionCatalog(store), self.settings.scan_page_cells)
+        self.protections = ProtectionCatalog(store, self.settings, self._clock)
+        tracker = Tracker(self.protections, self._clock, self.settings.protection_refresh_s)
+        self._reading = Reading(store, writers, thresholds, tracker, self.settings.scan_page_cells)
         self._committer = Committer(store, self.timestamps, thresholds, commits, writers, queue)
 
     def transaction(self, *, read_only: bool = False) -> Transaction:
@@ -78,6 +81,7 @@ class TransactionManager:
             committer=self._committer,
             lease=lease,
             ended=self._keeper.give_back,
+            protections=self.protections,
             max_value_bytes=self.settings.max_value_bytes,
         )
 

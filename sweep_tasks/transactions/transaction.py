@@ -22,9 +22,12 @@ from sweep_tasks.model import (
     Span,
     TableRef,
 )
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Record
 from sweep_tasks.store.contract import Page
-from sweep_tasks.transactions.commit import Committer
+from sweep_tasks.transactions.commit import Committer, lease_lost
 from sweep_tasks.transactions.keeper import HeldLease
+from sweep_tasks.transactions.protecting import Protecting
 from sweep_tasks.transactions.snapshot import Reading, Snapshot, ValuePage, as_table, checked_cell
 
 
@@ -38,6 +41,7 @@ class Transaction(Snapshot):
         lease: HeldLease | None,
         ended: Callable[[HeldLease], None],
         max_value_bytes: int,
+        protections: ProtectionCatalog,
     ) -> None:
         super().__init__(reading, start, refuse_thorough=lease is None)
         self._committer = committer
@@ -45,6 +49,7 @@ class Transaction(Snapshot):
         self._ended = ended
         self._max_value_bytes = max_value_bytes
         self._writes: dict[TableRef, dict[Cell, bytes]] = {}
+        self._protecting = Protecting(protections, start)
         self._open = True
         self.commit_ts: int | None = None
 
@@ -70,9 +75,7 @@ class Transaction(Snapshot):
 
     def _write(self, table: TableRef | str, values: Mapping[Cell, bytes]) -> None:
         ref = as_table(table)
-        self._check_open()
-        if self._lease is None:
-            raise ReadOnlyRefused("transaction: it is read-only and writes nothing; begin one without read_only")
+        self._check_may_write()
         self.metadata(ref)
         checked = {checked_cell(row, column): value for (row, column), value in values.items()}
         self._writes.setdefault(ref, {}).update(checked)
@@ -127,6 +130,20 @@ class Transaction(Snapshot):
     def _scan_order(self, cell: Cell) -> tuple[object, bytes]:
         return self._reading.store.row_order(cell.row), cell.column
 
+    # --- protecting ---------------------------------------------------------------------------------------------
+
+    def protect(self, record: Record) -> None:
+        """Protect a timestamp if this transaction commits. It is held from now on, and let go again if it aborts."""
+        self._check_may_write()
+        if self._lease and not self._lease.stamp(self.start):
+            raise lease_lost(self.start)
+        self._protecting.protect(record)
+
+    def release(self, record_id: str) -> None:
+        """Release a record with the commit; until then it holds."""
+        self._check_may_write()
+        self._protecting.release(record_id)
+
     # --- ending -------------------------------------------------------------------------------------------------
 
     def commit(self) -> int | None:
@@ -134,9 +151,9 @@ class Transaction(Snapshot):
         self._check_open()
         self._open = False
         try:
-            if self._writes and self._committer and self._lease:
+            if (self._writes or self._protecting) and self._committer and self._lease:
                 tables = {table: self.metadata(table) for table in self._writes}
-                self.commit_ts = self._committer.commit(self.start, self._lease, self._writes, tables)
+                self.commit_ts = self._committer.commit(self.start, self._lease, self._writes, tables, self._protecting)
         finally:
             self._give_lease_back()
         return self.commit_ts
@@ -145,11 +162,17 @@ class Transaction(Snapshot):
         """Forget everything. Harmless after the end."""
         if self._open:
             self._open = False
+            self._protecting.aborted()
             self._give_lease_back()
 
     def _give_lease_back(self) -> None:
         if self._lease:
             self._ended(self._lease)
+
+    def _check_may_write(self) -> None:
+        self._check_open()
+        if self._lease is None:
+            raise ReadOnlyRefused("transaction: it is read-only and writes nothing; begin one without read_only")
 
     def _check_open(self) -> None:
         if not self._open:

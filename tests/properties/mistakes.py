@@ -229,19 +229,6 @@ def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
     patch.setattr(Judge, "_is_due", forgetful)
 
 
-@mistake(Racing)
-def records_older_than_the_parked_page(patch: Patch) -> None:
-    rejudge = Judge.rejudge_parked
-    read = ProtectionCatalog.protections
-
-    def with_an_old_list(self: Judge) -> None:
-        known = read(self._records)
-        patch.setattr(self._records, "protections", lambda: known)
-        rejudge(self)
-
-    patch.setattr(Judge, "rejudge_parked", with_an_old_list)
-
-
 @mistake(Protecting)
 def nothing_is_parked(patch: Patch) -> None:
     patch.setattr(Parking, "park", lambda self, entries: None)
@@ -287,17 +274,16 @@ def what_waits_again_is_removed_from_where_it_waits(patch: Patch) -> None:
 
 @mistake(Refused)
 def a_protection_is_accepted_without_looking(patch: Patch) -> None:
-    patch.setattr(ProtectionCatalog, "_earliest", lambda self, record: 0)
+    patch.setattr(ProtectionCatalog, "look", lambda self, record: Verdict(True))
 
 
 @mistake(Racing)
 def a_protection_looks_before_it_is_on_record(patch: Patch) -> None:
     def hasty(self: ProtectionCatalog, record: Record) -> Verdict:
-        earliest = self._earliest(record)
-        if record.ts < earliest:
-            return Verdict(False, earliest)
-        self._change(record.id, lambda standing: replace(record, state=State.ACCEPTED))
-        return Verdict(True)
+        verdict = self.look(record)
+        if verdict.accepted:
+            self.accept(self.begin(record))
+        return verdict
 
     patch.setattr(ProtectionCatalog, "protect", hasty)
 
@@ -386,9 +372,9 @@ def a_tables_retention_is_ignored(patch: Patch) -> None:
 def what_another_parked_is_judged_beyond_the_published_threshold(patch: Patch) -> None:
     reach = Judge._reach
 
-    def boundless(self: Judge, hold: Any) -> int:
+    def boundless(self: Judge, *asked: Any) -> int:
         self._sweep_ts = MAX_TS
-        return reach(self, hold)
+        return reach(self, *asked)
 
     patch.setattr(Judge, "_reach", boundless)
 

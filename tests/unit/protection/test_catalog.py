@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sweep_tasks.errors import AlreadyExists, BadValue, LimitExceeded, NotFound, SnapshotSwept, UnknownTable
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import (
+    AlreadyExists,
+    BadValue,
+    LimitExceeded,
+    NotFound,
+    OutcomeUnknown,
+    RecordChanged,
+    SnapshotSwept,
+    UnknownTable,
+)
 from sweep_tasks.model import Cell, Span, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, on
+from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, lose_answer, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.system import PROTECTIONS
 from sweep_tasks.timestamps.service import TimestampService
@@ -36,6 +48,23 @@ def record(name: str = "a", ts: int = 50, mode: Mode = AT, targets: tuple[Target
 
 def state(store: Store) -> dict[Cell, bytes]:
     return store.read_rows(PROTECTIONS, [b"records"])
+
+
+def limited(store: Store, records: int = 0, spans: int = 0) -> ProtectionCatalog:
+    return ProtectionCatalog(store, Settings(max_protection_records=records, max_protection_spans=spans))
+
+
+def described(found: Record) -> tuple[object, ...]:
+    return found.id, found.ts, found.mode, found.targets, found.state
+
+
+def moving(name: str, ts: int) -> Callable[[Store], Verdict]:
+    return lambda store: ProtectionCatalog(store).move(name, ts)
+
+
+def none_ended(starts: Collection[int]) -> dict[int, int]:
+    assert not starts
+    return {}
 
 
 def protector(given: Record) -> Callable[[Store], Verdict]:
@@ -97,7 +126,7 @@ class TestProtecting:
 
     def test_records_come_back_with_their_ranges(self, catalog: ProtectionCatalog) -> None:
         catalog.protect(record("ü", mode=AFTER, targets=THREE_SPANS))
-        assert catalog.get("ü") == Record("ü", 50, AFTER, THREE_SPANS, State.ACCEPTED)
+        assert described(catalog.get("ü")) == ("ü", 50, AFTER, THREE_SPANS, State.ACCEPTED)
 
 
 class TestReleasing:
@@ -121,7 +150,7 @@ class TestReleasing:
 @pytest.mark.usefixtures("table")
 class TestLimits:
     def test_too_many_spans(self, store: Store) -> None:
-        catalog = ProtectionCatalog(store, max_spans=3)
+        catalog = limited(store, spans=3)
         catalog.protect(record("a"))
         before = state(store)
         with pytest.raises(LimitExceeded, match=r"limit exceeded: 1\+3 > 3 spans; release .* or raise the setting"):
@@ -131,7 +160,7 @@ class TestLimits:
         assert catalog.protect(record("b", targets=THREE_SPANS)).accepted
 
     def test_too_many_records(self, store: Store) -> None:
-        catalog = ProtectionCatalog(store, max_records=2)
+        catalog = limited(store, records=2)
         for name in ("a", "b"):
             catalog.protect(record(name))
         with pytest.raises(LimitExceeded, match=r"limit exceeded: 2\+1 > 2 records; .*max_protection_records"):
@@ -140,13 +169,13 @@ class TestLimits:
         assert catalog.protect(record("c")).accepted
 
     def test_zero_is_no_limit(self, store: Store) -> None:
-        catalog = ProtectionCatalog(store, max_records=0, max_spans=0)
+        catalog = limited(store)
         for number in range(20):
             assert catalog.protect(record(str(number), targets=THREE_SPANS)).accepted
 
     def test_what_is_refused_is_not_counted(self, store: Store) -> None:
         Thresholds(store).raise_strategy(CONSERVATIVE, 60)
-        catalog = ProtectionCatalog(store, max_records=1)
+        catalog = limited(store, records=1)
         for _ in range(3):
             assert not catalog.protect(record(ts=50)).accepted
         assert catalog.protect(record(ts=60)).accepted
@@ -154,7 +183,7 @@ class TestLimits:
     def test_over_a_limit_that_was_lowered_releasing_and_moving_still_work(self, store: Store) -> None:
         for name in ("a", "b", "c"):
             ProtectionCatalog(store).protect(record(name))
-        strict = ProtectionCatalog(store, max_records=1, max_spans=1)
+        strict = limited(store, records=1, spans=1)
         assert strict.move("a", 60).accepted
         strict.release("b")
         assert len(strict.records()) == 2
@@ -166,7 +195,7 @@ class TestMoving:
         catalog.protect(record(mode=mode))
         Thresholds(store).raise_strategy(CONSERVATIVE, 60)
         assert catalog.move("a", 60) == Verdict(True)
-        assert catalog.get("a") == Record("a", 60, mode, (Target(TABLE),), State.ACCEPTED)
+        assert described(catalog.get("a")) == ("a", 60, mode, (Target(TABLE),), State.ACCEPTED)
 
     def test_below_the_threshold_at_stays_where_it_is(self, store: Store, catalog: ProtectionCatalog) -> None:
         catalog.protect(record())
@@ -257,6 +286,150 @@ class TestAgainstSweeps:
             TransactionManager(memory, clock=clock, renew_leases=False).read_at(50).get(TABLE, b"r", b"c")
 
 
+class TestReleasingWhatWasSeen:
+    def test_one_that_was_taken_again_under_the_same_name_stays(self, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record())
+        seen = catalog.get("a")
+        catalog.release("a")
+        catalog.protect(record(ts=90))
+        with pytest.raises(RecordChanged):
+            catalog.release("a", seen.version)
+        assert catalog.get("a").ts == 90
+        catalog.release("a", catalog.get("a").version)
+        assert catalog.records() == []
+
+    def test_one_that_has_moved_stays(self, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record())
+        seen = catalog.get("a")
+        catalog.move("a", 60)
+        with pytest.raises(RecordChanged):
+            catalog.release("a", seen.version)
+
+
+class TestPatterns:
+    def test_every_threshold_of_what_it_matches_counts(self, store: Store, catalog: ProtectionCatalog) -> None:
+        Thresholds(store).raise_strategy(THOROUGH, 60)
+        assert catalog.protect(record(targets=(Target.parse("app.*"),))) == Verdict(False, 60)
+        assert catalog.protect(record(targets=(Target.parse("app.i*"),))).accepted
+
+    def test_one_that_matches_nothing_is_a_mistake(self, store: Store, catalog: ProtectionCatalog) -> None:
+        with pytest.raises(BadValue, match=r"shop\.\* matches no table"):
+            catalog.protect(record(targets=(Target(TABLE), Target.parse("shop.*"))))
+        assert state(store) == {}
+
+    def test_tables_made_later_are_held_too(self, store: Store, catalog: ProtectionCatalog) -> None:
+        catalog.protect(record(targets=(Target.parse("app.*"),)))
+        later = TableRef.parse("app.later")
+        store.create_table(later, TableMetadata())
+        assert catalog.protections().covering(later, b"r")
+        with pytest.raises(BadValue, match="is protected by a"):
+            Catalog(store).drop(later)
+
+
+class TestUnanswered:
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_an_answer_that_was_lost_is_found_by_reading(self, memory: MemoryStore, number: int) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        losing = ProtectionCatalog(FaultyStore(memory, after=on("compare_and_set", number, lose_answer)))
+        assert losing.protect(record()).accepted
+        assert ProtectionCatalog(memory).get("a").state is State.ACCEPTED
+        assert ProtectionCatalog(memory).metadata() == (2, 1, 1)
+
+    def test_so_is_that_of_a_release(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        ProtectionCatalog(memory).protect(record())
+        ProtectionCatalog(FaultyStore(memory, after=on("compare_and_set", 1, lose_answer))).release("a")
+        assert ProtectionCatalog(memory).metadata() == (3, 0, 0)
+
+    def test_a_request_that_was_lost_is_made_again(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+
+        def lost(call: Call) -> None:
+            raise OutcomeUnknown("store: no answer")
+
+        assert ProtectionCatalog(FaultyStore(memory, before=on("compare_and_set", 1, lost))).protect(record()).accepted
+        assert ProtectionCatalog(memory).metadata() == (2, 1, 1)
+
+
+class TestSettling:
+    def test_one_left_pending_is_accepted_or_dropped(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        catalog = ProtectionCatalog(memory)
+        high, low = catalog.begin(record("high", 70)), catalog.begin(record("low", 50))
+        Thresholds(memory).raise_strategy(CONSERVATIVE, 60)
+        settled = catalog.settle(high, none_ended)
+        assert settled
+        assert settled.state is State.ACCEPTED
+        assert catalog.settle(low, none_ended) is None
+        assert [each.id for each in catalog.records()] == ["high"]
+
+    def test_one_left_half_moved_arrives_or_goes_back(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        catalog = ProtectionCatalog(memory)
+        for name, ts in (("far", 70), ("near", 55)):
+            catalog.protect(record(name))
+            mover = Process(memory, moving(name, ts))
+            mover.step_to("compare_and_set")
+            mover.step()
+        Thresholds(memory).raise_strategy(CONSERVATIVE, 60)
+        for each in catalog.records():
+            catalog.settle(each, none_ended)
+        assert {each.id: each.timestamps for each in catalog.records()} == {"far": (70,), "near": (50,)}
+
+    def test_one_whose_table_is_gone_is_dropped(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        catalog = ProtectionCatalog(memory)
+        left = catalog.begin(record())
+        memory.drop_table(TABLE)
+        assert catalog.settle(left, none_ended) is None
+
+    def test_what_was_settled_as_gone_does_not_take_another_ones_record_away(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        slow = Process(memory, protector(record(ts=50)))
+        slow.step_to("compare_and_set")
+        slow.step()
+        catalog = ProtectionCatalog(memory)
+        Thresholds(memory).raise_strategy(CONSERVATIVE, 60)
+        assert catalog.settle(catalog.get("a"), none_ended) is None
+        assert catalog.protect(record(ts=70)).accepted
+        assert slow.finish() == Verdict(False, 60)
+        assert catalog.get("a").ts == 70
+
+    def test_counts_that_are_wrong_are_mended(self, memory: MemoryStore) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        catalog = ProtectionCatalog(memory)
+        catalog.protect(record(targets=THREE_SPANS))
+        assert catalog.recount() is False
+        meta = Cell(b"records", b"meta")
+        memory.update(PROTECTIONS, meta, lambda _: b"[9, 7, 7]")
+        assert catalog.recount() is True
+        assert catalog.metadata() == (10, 1, 3)
+
+
+def test_a_setting_keeps_all_later_versions_for_readers_that_know_no_thresholds(
+    store: Store, catalog: ProtectionCatalog
+) -> None:
+    catalog.protect(record("before"))
+    ProtectionCatalog(store, Settings(protect_at_as_after=True)).protect(record("since"))
+    assert {each.id: each.mode for each in catalog.records()} == {"before": AT, "since": AFTER}
+
+
+def test_sixty_four_owners_at_once_lose_no_record_and_no_count(memory: MemoryStore) -> None:
+    memory.create_table(TABLE, TableMetadata())
+
+    def own(number: int) -> None:
+        catalog = ProtectionCatalog(memory)
+        assert catalog.protect(record(f"p{number}", targets=THREE_SPANS[: 1 + number % 3])).accepted
+        if number % 2:
+            catalog.release(f"p{number}")
+
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(own, range(64)))
+    meta, kept = ProtectionCatalog(memory).state()
+    assert sorted(each.id for each in kept) == sorted(f"p{number}" for number in range(0, 64, 2))
+    assert meta == (64 * 2 + 32, 32, sum(len(each.targets) for each in kept))
+
+
 def test_sixteen_processes_at_once_lose_no_record_and_no_count(sqlite: Store, sqlite_url: str) -> None:
     sqlite.create_table(TABLE, TableMetadata())
     in_processes(16, protect_and_release, sqlite_url)
@@ -266,9 +439,9 @@ def test_sixteen_processes_at_once_lose_no_record_and_no_count(sqlite: Store, sq
     spans = sum(len(each.targets) for each in kept)
     assert spans == 16 * (1 + 3)
     with pytest.raises(LimitExceeded, match=r"32\+1 > 32 records"):
-        ProtectionCatalog(sqlite, max_records=32).protect(record("more"))
+        limited(sqlite, records=32).protect(record("more"))
     with pytest.raises(LimitExceeded, match=rf"{spans}\+1 > {spans} spans"):
-        ProtectionCatalog(sqlite, max_spans=spans).protect(record("more"))
+        limited(sqlite, spans=spans).protect(record("more"))
 
 
 class TestAtOnce:

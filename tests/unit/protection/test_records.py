@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.model import EVERYTHING, Span, TableRef
+from sweep_tasks.errors import BadValue
+from sweep_tasks.model import EVERYTHING, MAX_TS, Span, TableRef
 from sweep_tasks.protection.records import (
     Mode,
     Protection,
@@ -15,6 +18,7 @@ from sweep_tasks.protection.records import (
     dump_record,
     load_record,
 )
+from sweep_tasks.store.system import SYSTEM_TABLES
 
 AT, AFTER = Mode
 PENDING, ACCEPTED = State
@@ -36,6 +40,15 @@ records = st.builds(
     st.lists(targets, min_size=1, max_size=4).map(tuple),
     st.sampled_from(State),
     st.none() | st.integers(0, 2**63 - 1),
+    st.sampled_from(["manual", "airflow_run"]),
+    st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+    st.integers(0, 2**50),
+    st.none() | st.integers(0, 2**50),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
 )
 
 
@@ -113,8 +126,6 @@ class TestSweeps:
     def test_a_record_that_moves_holds_both_timestamps(self) -> None:
         found = Protections([record(held=60)])
         assert [protection.ts for protection in found.covering(TABLE, b"r")] == [50, 60]
-        assert found.stands("a", 50)
-        assert found.stands("a", 60)
 
     def test_a_row_is_held_by_those_that_cover_it(self) -> None:
         found = Protections([record(B_TO_D), Record("b", 70, AFTER, (Target(TABLE), Target(OTHER)))])
@@ -124,8 +135,58 @@ class TestSweeps:
         assert found.protects(OTHER)
         assert not found.protects(TableRef.parse("app.third"))
 
-    def test_a_record_stands_with_its_timestamp(self) -> None:
-        found = Protections([record()])
-        assert found.stands("a", 50)
-        assert not found.stands("a", 51)
-        assert not found.stands("b", 50)
+    def test_a_pattern_holds_every_table_it_matches_and_none_of_the_system(self) -> None:
+        found = Protections([record(Target.parse("app.it*"), Target.parse("*.other"))])
+        tables = (TABLE, OTHER, TableRef.parse("shop.other"), TableRef.parse("app.third"))
+        assert [found.protects(table) for table in tables] == [True, True, True, False]
+        everything = Protections([record(Target.parse("*.*"))])
+        assert not any(everything.protects(table) for table in SYSTEM_TABLES)
+
+
+class TestWhatIsLetGo:
+    def test_nothing_while_the_record_stands_where_it_stood(self) -> None:
+        assert Protections([record()]).frees_below("a", 50) == 50
+
+    def test_everything_once_it_is_gone(self) -> None:
+        assert Protections([record()]).frees_below("b", 50) == MAX_TS
+
+    def test_what_it_has_moved_past_once_it_has_moved(self) -> None:
+        moved = Protections([replace(record(ts=80), origin_ts=50)])
+        assert [moved.frees_below("a", ts) for ts in (50, 60, 80)] == [80, 80, 80]
+
+    def test_nothing_while_it_moves(self) -> None:
+        moving = Protections([replace(record(ts=60, held=80), origin_ts=50)])
+        assert [moving.frees_below("a", ts) for ts in (50, 60, 80)] == [60, 60, 60]
+
+    def test_everything_if_another_one_has_taken_its_name(self) -> None:
+        assert Protections([record(ts=80)]).frees_below("a", 50) == MAX_TS
+        assert Protections([record(ts=30)]).frees_below("a", 50) == MAX_TS
+
+
+class TestTargetsInWords:
+    @pytest.mark.parametrize(
+        "text", ["app.items", "app.*", "*.*", "a*b.c_*", "app.items[61:7a)", "app.*[:7a)", "app.items[61:)"]
+    )
+    def test_they_are_read_as_they_are_written(self, text: str) -> None:
+        assert str(Target.parse(text)) == text
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "items",
+            "app.it-ems",
+            "app.*.x",
+            "app.items[6:7a)",
+            "app.items[7a:61)",
+            "app.items[61:7a]",
+            "*",
+            "a.[61:)",
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, text: str) -> None:
+        with pytest.raises(BadValue):
+            Target.parse(text)
+
+    def test_an_open_range_of_rows_is_the_whole_table(self) -> None:
+        assert Target.parse("app.items[:)") == Target(TABLE)

@@ -9,13 +9,15 @@ from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import sized
 from sweep_tasks.model import Cell, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.queue.encoding import dedicated_rows, shared_row, write_bytes
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.parking import Why
+from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
 from sweep_tasks.queue.quarantine import Quarantine
 from sweep_tasks.store.faults import Call, FaultyStore, on
 from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.run import Retried, retry_quarantined
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
@@ -41,6 +43,10 @@ from tests.unit.sweep.world import (
 FINE = 50_000
 SETTINGS = Settings()
 MANY = [Cell(b"many", b"%03d" % number) for number in range(60)]
+
+
+def parked_entries(world: World) -> list[ParkedEntry]:
+    return list(Parking(world.store, TimestampService(world.store), CONSERVATIVE, 0).all())
 
 
 def outcome(world: World, start: int) -> int | None:
@@ -296,6 +302,52 @@ class TestRetention:
         assert (world.versions(), len(world.parked())) == ([60, 70], 2)
         slow.finish()
         assert (world.versions(), len(world.parked())) == ([60, 70], 2)
+
+
+class TestLettingGo:
+    @pytest.fixture
+    def held(self, world: World) -> World:
+        """Twenty cells with something below a protection each."""
+        cells = [Cell(b"row-%02d" % number, b"c") for number in range(20)]
+        world.write(10, 11, cells)
+        world.protect("backup", 50, Mode.AFTER)
+        for number, cell in enumerate(cells):
+            world.write(60 + 2 * number, 61 + 2 * number, [cell])
+        world.sweep(200)
+        assert len(world.parked()) == 20
+        return world
+
+    def test_a_release_is_taken_up_in_bounded_steps(self, held: World) -> None:
+        held.release("backup")
+        budget = Budget(parked=8)
+        runs = [held.sweep(200, budget=budget).unparked for _ in range(4)]
+        assert runs == [8, 8, 4, 0]
+        assert held.parked() == []
+
+    def test_the_queue_does_not_wait_for_it(self, held: World) -> None:
+        held.release("backup")
+        held.write(300, 301)
+        summary = held.sweep(400, budget=Budget(parked=1))
+        assert (summary.unparked, summary.progress) == (1, 399)
+
+    def test_a_record_that_moves_forward_frees_what_it_has_moved_past_and_no_more_is_judged(self, held: World) -> None:
+        left = [entry.start for entry in parked_entries(held) if entry.start >= 80]
+        assert ProtectionCatalog(held.store).move("backup", 80).accepted
+        recorder = Recorder(held.store)
+        assert sweep(recorder.store, held.clock, 200).unparked == 10
+        assert [entry.start for entry in parked_entries(held)] == left
+        puts = [call for call in recorder.calls if call.name == "put"]
+        assert puts == [], "nothing was parked anew"
+
+    def test_what_is_left_goes_when_it_moves_on_or_is_released(self, held: World) -> None:
+        catalog = ProtectionCatalog(held.store)
+        catalog.move("backup", 80)
+        held.sweep(200)
+        catalog.move("backup", 90)
+        assert held.sweep(200).unparked == 5
+        held.release("backup")
+        assert held.sweep(200).unparked == 5
+        assert held.parked() == []
 
 
 class TestTables:

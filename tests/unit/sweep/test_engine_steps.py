@@ -216,7 +216,7 @@ def test_a_zombie_reads_the_records_again_for_every_page_of_parked_entries(clock
     zombie = Process(shared, sweeper(clock, 100))
     zombie.step_to("scan")
     assert zombie.step()
-    assert zombie.next_call == "read_rows", "a page of parked entries, then the records"
+    assert zombie.next_call == "read", "a page of parked entries, then whether the records have changed"
     zombie.step()
     assert world.protect("z", 150)
     for start in (120, 200):

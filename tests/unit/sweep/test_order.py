@@ -10,6 +10,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store import Store
+from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.timestamps.leases import Leases
 from sweep_tasks.timestamps.puncher import Punch, Puncher
@@ -84,7 +85,7 @@ def test_an_order_that_makes_no_sense_is_refused_by_the_name_of_its_field(given:
 
 def test_an_order_carries_its_budget_and_the_settings_cap() -> None:
     options = SweepOrder(THOROUGH, 3, max_entries=7, max_seconds=2.5, dry_run=True).options(
-        Settings(max_tombstones_per_partition=11, grace_s=5)
+        Settings(max_tombstones_per_partition=11, grace_s=5, parked_per_run=9)
     )
-    assert options.budget == (7, 2.5, 11)
+    assert options.budget == Budget(7, 2.5, 11, 9)
     assert (options.grace_s, options.dry_run) == (5, True)

@@ -1,0 +1,57 @@
+"""What is done to protections, counted for Prometheus: every operation by how it ended, and how many stand.
+
+Each pair of operation and outcome exists from the start, at zero: an alert on the first failure of all needs a figure
+that was there before it. *Refused* is an answer (a limit, a known id, a timestamp that was swept already), *failed*
+is a call that got none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import prometheus_client
+
+from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND, SweepflowError
+
+Operation = Literal["protect", "release", "move", "read", "settle", "recount", "refresh", "ask_owner", "reconcile"]
+OPERATIONS: tuple[Operation, ...] = (
+    "protect", "release", "move", "read", "settle", "recount", "refresh", "ask_owner", "reconcile",
+)  # fmt: skip
+OUTCOMES = ("ok", "refused", "failed")
+_ANSWERS = (EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND)
+
+operations = prometheus_client.Counter(
+    "sweepflow_protection_operations", "Operations on protections by how they ended", ["operation", "outcome"]
+)
+for _operation in OPERATIONS:
+    for _outcome in OUTCOMES:
+        operations.labels(_operation, _outcome)
+
+records = prometheus_client.Gauge("sweepflow_protection_records", "Protection records, when they were last reconciled")
+spans = prometheus_client.Gauge("sweepflow_protection_spans", "Tables and row ranges that these records name")
+oldest_age_seconds = prometheus_client.Gauge("sweepflow_protection_oldest_age_seconds", "Age of the oldest record")
+
+
+class Call:
+    """One operation under way. It ended well, unless it raises or says that it was refused."""
+
+    outcome: Literal["ok", "refused", "failed"] = "ok"
+
+    def refused(self) -> None:
+        self.outcome = "refused"
+
+
+@contextmanager
+def counted(operation: Operation) -> Iterator[Call]:
+    """Counts the block by how it ends; a decorator as well."""
+    call = Call()
+    try:
+        yield call
+    except BaseException as error:
+        answered = isinstance(error, SweepflowError) and error.exit_code in _ANSWERS
+        call.outcome = "refused" if answered else "failed"
+        raise
+    finally:
+        operations.labels(operation, call.outcome).inc()

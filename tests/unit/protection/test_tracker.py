@@ -1,0 +1,108 @@
+"""What is known of the records: read again only if it must be, and by one at a time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sweep_tasks.errors import StoreUnavailable
+from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.protection.tracker import Known, Tracker
+from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.memory import MemoryStore
+from tests.support.clock import ManualClock
+
+TABLE = TableRef.parse("app.items")
+
+
+class Watched:
+    """A tracker on a store that tells what is asked of it."""
+
+    def __init__(self, memory: MemoryStore, clock: ManualClock) -> None:
+        memory.create_table(TABLE, TableMetadata())
+        self.calls: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.fails = False
+        self.catalog = ProtectionCatalog(memory)
+        self.tracker = Tracker(ProtectionCatalog(FaultyStore(memory, before=self._note)), clock, refresh_s=300)
+
+    def _note(self, call: Call) -> None:
+        self.calls.append(call.name)
+        self.gate.wait(60)
+        if self.fails:
+            raise StoreUnavailable("store: gone")
+
+    def protect(self, name: str) -> None:
+        assert self.catalog.protect(Record(name, 50, Mode.AT, (Target(TABLE),))).accepted
+
+    def names(self, known: Known) -> list[str]:
+        self.calls.clear()
+        return sorted(record.id for record in known.records)
+
+
+@pytest.fixture
+def watched(memory: MemoryStore, clock: ManualClock) -> Watched:
+    return Watched(memory, clock)
+
+
+def test_the_list_is_read_only_if_the_version_moved(watched: Watched) -> None:
+    watched.protect("a")
+    assert watched.names(watched.tracker.refresh()) == ["a"]
+    watched.tracker.refresh()
+    assert watched.calls == ["read"], "the version alone"
+    watched.protect("b")
+    watched.calls.clear()
+    known = watched.tracker.refresh()
+    assert watched.calls == ["read", "read_rows"]
+    assert watched.names(known) == ["a", "b"]
+
+
+def test_it_says_as_of_when_it_knows(watched: Watched, clock: ManualClock) -> None:
+    first = watched.tracker.known()
+    assert first.as_of_ms == clock.now_ms()
+    clock.advance(299)
+    assert watched.tracker.known() is first, "young enough"
+    clock.advance(1)
+    assert watched.tracker.known().as_of_ms == clock.now_ms()
+    assert watched.tracker.known().version == first.version
+
+
+def test_a_change_is_known_after_the_interval_or_on_demand(watched: Watched, clock: ManualClock) -> None:
+    watched.tracker.known()
+    watched.protect("a")
+    assert watched.names(watched.tracker.known()) == []
+    assert watched.names(watched.tracker.refresh()) == ["a"]
+    watched.protect("b")
+    clock.advance(300)
+    assert watched.names(watched.tracker.known()) == ["a", "b"]
+
+
+def test_however_many_ask_one_reads_and_then_one_for_all_who_asked_meanwhile(watched: Watched) -> None:
+    watched.gate.clear()
+    with ThreadPoolExecutor(21) as pool:
+        first = pool.submit(watched.tracker.refresh)
+        while not watched.calls:
+            pass
+        watched.protect("a")
+        others = [pool.submit(watched.tracker.refresh) for _ in range(20)]
+        while len(watched.tracker._turn._waiters) < 20:  # type: ignore[attr-defined]
+            pass
+        watched.gate.set()
+        assert {len(each.result().records) for each in others} == {1}, "begun after they asked"
+        first.result()
+    assert watched.calls.count("read") == 2
+
+
+def test_one_who_fails_to_read_tells_nobody_what_was_known_before(watched: Watched) -> None:
+    watched.tracker.refresh()
+    watched.fails = True
+    with pytest.raises(StoreUnavailable):
+        watched.tracker.refresh()
+    watched.fails = False
+    watched.protect("a")
+    assert watched.names(watched.tracker.refresh()) == ["a"]
