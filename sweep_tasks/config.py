@@ -83,6 +83,15 @@ class Settings(BaseSettings):
     )
     max_protection_records: int = Field(default=512, ge=0, description="protection records at a time; 0: no limit")
     max_protection_spans: int = Field(default=4_096, ge=0, description="tables and row ranges they name; 0: no limit")
+    protection_refresh_s: float = Field(
+        default=300.0, gt=0, description="how old what is known of protections may be, where that does no harm"
+    )
+    protect_at_as_after: bool = Field(
+        default=False, description="keep all later versions too: for readers that know no thresholds, such as AtlasDB's"
+    )
+    parked_per_run: int = Field(
+        default=500_000, ge=0, description="entries a run of a shard takes up again when they are let go; 0: no limit"
+    )
     retention_s: int = Field(default=3_600, ge=0, description="how long conservative tables keep what was overwritten")
     shards: int = Field(default=4, ge=1, le=256, description="queues of each strategy, a task each; can only grow")
     sweep_tasks_at_once: int = Field(default=2, ge=1, description="shards of each strategy swept at the same time")
@@ -92,6 +101,15 @@ class Settings(BaseSettings):
     )
     runs_at_once: int | None = Field(
         default=None, ge=1, description="sweep runs at the same time; none: one while hours are made up for, else four"
+    )
+    export_folder: Path | None = Field(
+        default=None, description="where exports of tables go; all machines of a Spark job must see it; none: nowhere"
+    )
+    export_tables: CommaSeparated = Field(
+        default=("*.*",), description="tables and patterns that are exported, separated by commas"
+    )
+    export_schedule: str | None = Field(
+        default=None, description="when they are exported, as cron writes it; none: only when somebody asks for it"
     )
     task_retries: int = Field(default=3, ge=0, description="how often Airflow tries a failed shard again in one run")
     task_retry_delay_s: float = Field(default=60.0, gt=0, description="how long before the first time, then twice that")
@@ -108,6 +126,32 @@ class Settings(BaseSettings):
     )
     lag_objective_thorough_s: int = Field(
         default=10_800, gt=0, description="how far behind a thorough shard may be before somebody is told"
+    )
+    protections_schedule: str = Field(
+        default="*/10 * * * *", description="when protections are reconciled with their owners, as cron writes it"
+    )
+    protection_pending_s: int = Field(
+        default=300,
+        ge=0,
+        description="how long a protection may take to be verified before it is taken for left behind",
+    )
+    protection_max_age_s: int = Field(
+        default=604_800, ge=0, description="a protection that is older is alerted about; 0: none is"
+    )
+    protection_limit_warning: float = Field(
+        default=0.8, gt=0, le=1, description="the share of a limit of protections in use at which somebody is told"
+    )
+    protection_alert_again_s: int = Field(
+        default=86_400, ge=0, description="how long a problem with a protection is not alerted about again; 0: each run"
+    )
+    owner_timeout_s: float = Field(
+        default=10.0, gt=0, description="how long Airflow or Spark may take to say whether an owner is done"
+    )
+    spark_master_ui_url: str | None = Field(
+        default=None, description="the web page of the Spark master, which knows what runs; none: it is not asked"
+    )
+    spark_history_url: str | None = Field(
+        default=None, description="Spark's history server, which knows what has ended; none: it is not asked"
     )
     alert_smtp_host: str | None = Field(default=None, description="mail server for alerts; none: no mail")
     alert_smtp_port: int = Field(default=587, ge=1, le=65_535, description="its port")

@@ -7,6 +7,7 @@ No message carries a row, a column or a value: they are the user's data, and mes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 EXIT_FAILED = 1
@@ -215,9 +216,54 @@ class NotFound(SweepflowError):
     exit_code = EXIT_NOT_FOUND
 
 
+class AlreadySwept(SweepflowError):
+    """What a protection was to keep may be gone already; nothing was changed."""
+
+    code = "already_swept"
+    exit_code = EXIT_CONFLICT
+
+    def __init__(self, ts: int, earliest: int) -> None:
+        super().__init__(
+            f"protection: {ts} can no longer be protected, sweeps have gone up to {earliest}; "
+            f"protect {earliest} or a later timestamp"
+        )
+        self.ts = ts
+        self.earliest = earliest
+
+
+class RecordChanged(SweepflowError):
+    """A protection is not as it was when somebody decided about it; nothing was changed."""
+
+    code = "changed"
+    exit_code = EXIT_CONFLICT
+    retryable = True
+
+    def __init__(self, record_id: str) -> None:
+        super().__init__(f"protection: record {record_id!r} was changed by somebody else meanwhile; look and try again")
+
+
 class LimitExceeded(SweepflowError):
     code = "limit_exceeded"
     exit_code = EXIT_CONFLICT
+
+
+class OwnerSilent(SweepflowError):
+    """Whoever should know whether the owner of a protection is done could not be asked."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+    retryable = True
+
+
+class ProtectionsNeedAttention(SweepflowError):
+    """A person has to decide about protections; `about` says which and why, the same for as long as nothing changes."""
+
+    code = "needs_attention"
+
+    def __init__(self, sentences: Sequence[str], about: Sequence[str]) -> None:
+        more = [f"and {len(sentences) - 10} more, in the log"] if len(sentences) > 10 else []
+        super().__init__(" | ".join([*sentences[:10], *more]))
+        self.about = tuple(about)
 
 
 # --- Airflow ----------------------------------------------------------------------------------------------------
@@ -232,6 +278,13 @@ class AirflowNotReady(SweepflowError):
 
 class AirflowUnreachable(AirflowNotReady):
     retryable = True
+
+
+class AirflowHasNone(AirflowNotReady):
+    """Airflow answered that there is no such thing."""
+
+    code = "not_found"
+    exit_code = EXIT_NOT_FOUND
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------

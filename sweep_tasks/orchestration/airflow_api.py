@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from sweep_tasks.errors import AirflowNotReady, AirflowUnreachable
+from sweep_tasks.errors import AirflowHasNone, AirflowNotReady, AirflowUnreachable
 from sweep_tasks.orchestration.pools import PREFIX
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class AirflowApi:
         self._client.close()
 
     @classmethod
-    def of(cls, connection: Connection) -> AirflowApi:
+    def of(cls, connection: Connection, timeout_s: float = 60) -> AirflowApi:
         """From a connection of type http: the whole address as host, or its parts."""
         host = connection.host or ""
         address = host if "://" in host else f"{connection.schema or 'http'}://{host}"
         port = f":{connection.port}" if connection.port else ""
-        return cls(address.rstrip("/") + port, connection.login or "", connection.password or "")
+        return cls(address.rstrip("/") + port, connection.login or "", connection.password or "", timeout_s)
 
     def call(self, method: str, path: str, json: Any = None, **query: Any) -> Any:
         """The answer as JSON; `path` is what comes behind `/api/v2`. Logs in if that was not done yet, or ran out."""
@@ -50,8 +50,7 @@ class AirflowApi:
                 break
             self._log_in()
         if answer.is_error:
-            kind = AirflowUnreachable if answer.is_server_error else AirflowNotReady
-            raise kind(f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}")
+            raise _kind(answer)(f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}")
         return answer.json() if answer.content else None
 
     def pool_slots(self) -> dict[str, int]:
@@ -80,6 +79,12 @@ class AirflowApi:
                 "correct the user or the password"
             )
         self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+
+def _kind(answer: httpx.Response) -> type[AirflowNotReady]:
+    if answer.status_code == HTTPStatus.NOT_FOUND:
+        return AirflowHasNone
+    return AirflowUnreachable if answer.is_server_error else AirflowNotReady
 
 
 def _detail(answer: httpx.Response) -> str:

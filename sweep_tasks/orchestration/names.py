@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 TARGETED_SWEEP = "targeted_sweep"
+PROTECTED_TIMESTAMPS = "protected_timestamps"
+SNAPSHOT_EXPORT = "snapshot_export"
 SPARK_CONNECTION = "spark_default"
 AIRFLOW_CONNECTION = "sweepflow_airflow"

@@ -46,7 +46,7 @@ def check_connections_and_pools(settings: Settings) -> None:
     from sweep_tasks.orchestration.airflow_api import AirflowApi
 
     spark_connection()
-    with AirflowApi.of(_connection(AIRFLOW_CONNECTION, "an http connection with address, user and password")) as api:
+    with AirflowApi.of(airflow_connection()) as api:
         problem = pool_problem(settings.shards, api.pool_slots())
     if problem:
         raise AirflowNotReady(problem)
@@ -54,6 +54,10 @@ def check_connections_and_pools(settings: Settings) -> None:
 
 def spark_connection() -> Connection:
     return _connection(SPARK_CONNECTION, "a spark connection whose host is the master, such as local[2]")
+
+
+def airflow_connection() -> Connection:
+    return _connection(AIRFLOW_CONNECTION, "an http connection with address, user and password")
 
 
 def settle_shards(settings: Settings, *, dry_run: bool) -> int:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, RecordChanged, StoreBusy, UnknownTable
+from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, RecordChanged, UnknownTable
 from sweep_tasks.model import TableRef, checked_timestamp
 from sweep_tasks.protection.ledger import Ledger, Limits, Meta
 from sweep_tasks.protection.metrics import counted
@@ -112,14 +112,14 @@ class ProtectionCatalog:
             made_in, released_by = record.transaction, record.released_by
             ended = outcomes([start for start in (made_in, released_by) if start is not None])
             if made_in is None and record.state is State.PENDING:
-                with suppress(UnknownTable):
+                with suppress(UnknownTable, NotFound):
                     self._verified(record)
             elif made_in is not None and made_in in ended:
                 (self.accept if ended[made_in] >= 0 else self.drop)(record)
             if released_by is not None and released_by in ended:
                 (self.drop if ended[released_by] >= 0 else self.keep)(record)
-            elif record.held_ts is not None:
-                with suppress(UnknownTable):
+            if record.held_ts is not None:
+                with suppress(UnknownTable, NotFound, RecordChanged):
                     self._arrived(record)
             standing = self._ledger.state()[1].get(record.id)
             return standing if standing and standing.made == record.made else None
@@ -164,6 +164,15 @@ class ProtectionCatalog:
             record.id, lambda standing: replace(_same(record, standing), state=State.ACCEPTED, transaction=None)
         )
 
+    def renew(self, record: Record) -> Record:
+        """It is needed anew: whoever has decided about it as it was before must look again."""
+
+        def younger(standing: Record | None) -> Record:
+            now = _same(record, standing)
+            return replace(now, created_ms=max(self._clock.now_ms(), now.created_ms + 1))
+
+        return _standing(self._ledger.change(record.id, younger))
+
     def drop(self, record: Record) -> None:
         """This one, and not another that somebody has made since under the same name."""
         self._ledger.change(record.id, lambda standing: standing if standing and standing.made != record.made else None)
@@ -197,8 +206,11 @@ class ProtectionCatalog:
         except UnknownTable:
             self.drop(pending)
             raise
-        (self.accept if verdict.accepted else self.drop)(pending)
-        return verdict
+        if verdict.accepted:
+            self.accept(pending)
+            return verdict
+        standing = self._ledger.change(pending.id, lambda standing: _unless_pending(pending, standing))
+        return Verdict(True) if standing and standing.made == pending.made else verdict
 
     def _arrived(self, moving: Record) -> Verdict:
         """What an *after* record keeps includes everything that it keeps at a later timestamp: that may always move."""
@@ -209,8 +221,9 @@ class ProtectionCatalog:
             self._ledger.change(moving.id, lambda standing: _at_rest(moving, standing, stays=True))
             raise
         verdict = Verdict(True) if moving.mode is Mode.AFTER else verdict
-        self._ledger.change(moving.id, lambda standing: _at_rest(moving, standing, stays=not verdict.accepted))
-        return verdict
+        stays = not verdict.accepted
+        standing = _standing(self._ledger.change(moving.id, lambda standing: _at_rest(moving, standing, stays)))
+        return Verdict(True) if standing.ts == ts else verdict
 
     def _check_tables(self, record: Record) -> None:
         if not record.targets:
@@ -258,9 +271,19 @@ def _same(record: Record, standing: Record | None) -> Record:
     return standing
 
 
+def _unless_pending(refused: Record, standing: Record | None) -> Record | None:
+    """Whoever else has verified it did so before a sweep went past, and may have said so: then it stands."""
+    if standing and standing.made == refused.made and standing.state is State.PENDING:
+        return None
+    return standing
+
+
 def _moving(record: Record, standing: Record | None, ts: int) -> Record:
-    """Holding both timestamps. A move that somebody else left unfinished is taken over, and will notice."""
+    """Holding both timestamps. A move that somebody else left unfinished is taken over, and will notice. One that is
+    still being verified can't move: whoever verifies it speaks of where it was."""
     now = _same(record, standing)
+    if now.state is State.PENDING:
+        raise RecordChanged(record.id)
     if ts < now.ts:
         raise BadValue("ts", f"{ts} lies before {now.ts}; a record moves forward only")
     return replace(now, held_ts=ts)
@@ -270,8 +293,10 @@ def _at_rest(moving: Record, standing: Record | None, stays: bool) -> Record:
     """At the new timestamp, or back to the old one alone; but only if ours is still the move under way: what another
     one put in its place may have let go of the timestamp that we verified."""
     record, ts = _same(moving, standing), moving.timestamps[-1]
+    if record.held_ts is None and record.ts == ts:
+        return record  # somebody has settled it
     if record.held_ts != ts or ts < record.ts:
-        raise StoreBusy(f"protection: record {record.id!r} was moved by somebody else meanwhile; look and try again")
+        raise RecordChanged(record.id)
     if stays:
         return replace(record, held_ts=None)
     origin = record.ts if record.origin_ts is None else record.origin_ts

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, get_args
 
 import prometheus_client
 
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND, SweepflowError
 
-Operation = Literal["protect", "release", "move", "read", "settle", "recount", "refresh", "ask_owner", "reconcile"]
-OPERATIONS: tuple[Operation, ...] = (
-    "protect", "release", "move", "read", "settle", "recount", "refresh", "ask_owner", "reconcile",
-)  # fmt: skip
+Operation = Literal["protect", "release", "move", "settle", "recount", "refresh", "ask_owner", "reconcile"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 OUTCOMES = ("ok", "refused", "failed")
 _ANSWERS = (EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND)
 

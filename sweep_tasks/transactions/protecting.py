@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import structlog
 
-from sweep_tasks.errors import AlreadySwept, StoreError
+from sweep_tasks.errors import AlreadySwept, NotFound, StoreError
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Record
 
@@ -69,5 +69,7 @@ class Protecting:
         for record in records:
             try:
                 step(record)
+            except NotFound:
+                log.info("a protection was released by somebody else meanwhile", record=record.id)
             except StoreError as error:
                 log.warning("a protection is left for reconciling", record=record.id, reason=error.code)

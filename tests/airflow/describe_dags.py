@@ -17,6 +17,7 @@ def described(folder: str) -> dict[str, object]:
             dag_id: {
                 "catchup": dag.catchup,
                 "max_active_tasks": dag.max_active_tasks,
+                "max_active_runs": dag.max_active_runs,
                 "doc": dag.doc_md,
                 "serialised": len(json.dumps(DagSerialization.to_dict(dag))),
                 "tasks": {

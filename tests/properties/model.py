@@ -27,13 +27,13 @@ class Journal:
         start = self.newest(place, t, commits)
         return b"" if start is None else self.writes[start][place]
 
-    def newest(self, place: Place, t: int, commits: dict[int, int]) -> int | None:
+    def of(self, place: Place) -> dict[int, bytes]:
+        """Every write of a cell that a truncation did not take."""
         gone = self.emptied.get(place[0], 0)
-        visible = [
-            start
-            for start, written in self.writes.items()
-            if place in written and gone <= start < t and -1 < commits.get(start, -1) < t
-        ]
+        return {start: written[place] for start, written in self.writes.items() if place in written and start >= gone}
+
+    def newest(self, place: Place, t: int, commits: dict[int, int]) -> int | None:
+        visible = [start for start in self.of(place) if start < t and -1 < commits.get(start, -1) < t]
         return max(visible, default=None)
 
 

@@ -169,14 +169,16 @@ class SweptStore(RuleBasedStateMachine):
     def _protect(self, store: Store, back: int, mode: Mode, table: TableRef, rows: Span) -> None:
         self.records += 1
         ts = max(TimestampService(store).fresh() - back, 0)
-        ProtectionCatalog(store).protect(Record(f"r{self.records}", ts, mode, (Target(table, rows),)))
+        ProtectionCatalog(store, SETTINGS, self.clock).protect(
+            Record(f"r{self.records}", ts, mode, (Target(table, rows),))
+        )
 
     @rule(back=st.integers(0, 8), mode=st.sampled_from(Mode), table=tables, rows=spans, brink=protecting)
     def protect(self, back: int, mode: Mode, table: TableRef, rows: Span, brink: str | None) -> None:
         self._start(lambda store: self._protect(store, back, mode, table, rows), brink)
 
     def _a_record(self, number: int) -> str | None:
-        ids = sorted(record.id for record in ProtectionCatalog(self.shared).records())
+        ids = sorted(record.id for record in ProtectionCatalog(self.shared, SETTINGS, self.clock).records())
         return ids[number % len(ids)] if ids else None
 
     @rule(which=st.integers(0, 3), forward=st.sampled_from([None, None, 0, 2]), brink=protecting)
@@ -186,9 +188,9 @@ class SweptStore(RuleBasedStateMachine):
             return
         ts = max(TimestampService(self.shared).greatest() - (forward or 0), 0)
         if forward is None:
-            self._start(lambda store: ProtectionCatalog(store).release(record), brink)
+            self._start(lambda store: ProtectionCatalog(store, SETTINGS, self.clock).release(record), brink)
         else:
-            self._start(lambda store: ProtectionCatalog(store).move(record, ts), brink)
+            self._start(lambda store: ProtectionCatalog(store, SETTINGS, self.clock).move(record, ts), brink)
 
     # --- administrators -------------------------------------------------------------------------------------------
 
@@ -311,8 +313,7 @@ class SweptStore(RuleBasedStateMachine):
         """What is stored, and what becomes of it by anything that a missing copy may bring back."""
         found = {place: [versions] for place, versions in self._stored().items()}
         for table, cell, versions in self.shared.brought_back():
-            place = (str(table), *cell)
-            found.setdefault(place, [self._stored().get(place, {})]).append(versions)
+            found.setdefault((str(table), *cell), [{}]).append(versions)
         return found
 
     def _commits(self) -> dict[int, int]:
@@ -323,30 +324,30 @@ class SweptStore(RuleBasedStateMachine):
         commits = self._commits()
         found = self._what_readers_may_find()
         latest = TimestampService(self.shared).greatest() + 1
-        moments = {latest, *(t + 1 for pair in commits.items() for t in pair)}
-        records = [r for r in ProtectionCatalog(self.shared).records() if r.state is State.ACCEPTED]
+        records = [
+            r for r in ProtectionCatalog(self.shared, SETTINGS, self.clock).records() if r.state is State.ACCEPTED
+        ]
         for table, threshold in Thresholds(self.shared).of_tables(TABLES.keys()).items():
             if self.journal.in_limbo[str(table)]:
                 continue
             for cell in CELLS:
                 place = (str(table), *cell)
                 least = threshold.for_readers
+                written, stored = self.journal.of(place), found.get(place, [{}])
+                # In between, no reader sees anything else.
+                starts = {*written, *(ts for versions in stored for ts in versions)}
+                moments = {latest, *(commits[start] + 1 for start in starts if commits.get(start, -1) > -1)}
+                why = dict.fromkeys((t for t in moments if t >= least), f"threshold {least}") | {least: "the threshold"}
                 mark = self.journal.emptied.get(str(table), 0)
                 for record in records:
                     if any(t.table == table and cell.row in t.rows for t in record.targets) and record.ts >= mark:
-                        kept = moments if record.mode is Mode.AFTER else set()
-                        for t in {record.ts, *(t for t in kept if t >= record.ts)}:
-                            self._compare(place, t, found, commits, f"protected by {record.id} at {record.ts}")
-                for t in {least, *(t for t in moments if t >= least)}:
-                    self._compare(place, t, found, commits, f"threshold {least}")
-
-    def _compare(
-        self, place: Place, t: int, found: dict[Place, list[dict[int, bytes]]], commits: dict[int, int], why: str
-    ) -> None:
-        expected = self.journal.seen(place, t, commits)
-        for versions in found.get(place, [{}]):
-            got = seen_in(versions, t, commits)
-            assert got == expected, f"a reader of {place} at {t} sees {got!r}, should see {expected!r} ({why})"
+                        kept = [t for t in moments if t >= record.ts] if record.mode is Mode.AFTER else []
+                        why |= dict.fromkeys([record.ts, *kept], f"protected by {record.id} at {record.ts}")
+                for t, reason in why.items():
+                    expected = seen_in(written, t, commits)
+                    for versions in stored:
+                        got = seen_in(versions, t, commits)
+                        assert got == expected, f"a reader of {place} at {t} sees {got!r}, not {expected!r} ({reason})"
 
     @invariant()
     def nothing_moves_down(self) -> None:
@@ -399,7 +400,7 @@ class SweptStore(RuleBasedStateMachine):
 
     def _release_and_sweep_everything(self) -> None:
         self.shared.come_back(repaired=False)
-        catalog = ProtectionCatalog(self.shared)
+        catalog = ProtectionCatalog(self.shared, SETTINGS, self.clock)
         for record in catalog.records():
             catalog.release(record.id)
         for _ in range(2):
@@ -457,7 +458,7 @@ class Racing(SweptStore):
     @rule(table=tables, cell=cells, which=st.integers(0, 3))
     def read(self, table: TableRef, cell: Cell, which: int) -> None:
         """At the timestamp of a record, whatever its state."""
-        records = sorted(ProtectionCatalog(self.shared).records(), key=lambda record: record.id)
+        records = sorted(ProtectionCatalog(self.shared, SETTINGS, self.clock).records(), key=lambda record: record.id)
         if records:
             at = records[which % len(records)].ts
             self._start(lambda store: self._read_at(store, table, cell, at), None)
@@ -477,7 +478,7 @@ class Refused(Racing):
 
     @rule(back=st.integers(4, 12), table=tables)
     def protect(self, back: int, table: TableRef) -> None:
-        if len(ProtectionCatalog(self.shared).records()) < MOST_AT_ONCE:
+        if len(ProtectionCatalog(self.shared, SETTINGS, self.clock).records()) < MOST_AT_ONCE:
             self._start(lambda store: self._protect(store, back, Mode.AT, table, Span()), "tables#2")
 
     release_or_move = go_on = misfortune = None  # type: ignore[assignment]

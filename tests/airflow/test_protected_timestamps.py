@@ -1,0 +1,84 @@
+"""Protections are released when the runs that took them are over; somebody is told about those nobody answers for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.orchestration.names import PROTECTED_TIMESTAMPS
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.owners import AIRFLOW_RUN, MANUAL
+from sweep_tasks.protection.records import Mode, Record, Target
+from tests.airflow.queued import TABLES, QueuedStore
+from tests.airflow.webhook import Webhook
+
+pytestmark = pytest.mark.timeout(900)
+
+EARLY, LATE = "early__2026-11-16T10:00:00+00:00", "late__2026-11-16T10:10:00+00:00"
+
+
+@pytest.fixture
+def catalog(airflow: LocalAirflow, queued: QueuedStore) -> Iterator[ProtectionCatalog]:
+    airflow.unpause(PROTECTED_TIMESTAMPS)
+    yield ProtectionCatalog(queued.store)
+    airflow.unpause(PROTECTED_TIMESTAMPS, paused=True)
+
+
+def owned(record_id: str, meta_type: str = AIRFLOW_RUN, **meta: str) -> Record:
+    targets = (Target(TABLES[SweepStrategy.CONSERVATIVE]),)
+    return Record(record_id, 50, Mode.AT, targets, meta_type=meta_type, meta=meta)
+
+
+def owned_by_run(record_id: str, run_id: str) -> Record:
+    return owned(record_id, dag_id=PROTECTED_TIMESTAMPS, run_id=run_id)
+
+
+def run(airflow: LocalAirflow, run_id: str, expected: str, **form: Any) -> dict[str, str]:
+    """Of every record, what became of it."""
+    airflow.trigger(PROTECTED_TIMESTAMPS, form, run_id=run_id)
+    ended = airflow.wait_for_run(PROTECTED_TIMESTAMPS, run_id)
+    assert ended == expected, airflow.told(PROTECTED_TIMESTAMPS, run_id)
+    report = airflow.xcom(PROTECTED_TIMESTAMPS, run_id, "reconcile")
+    return {each["id"]: each["outcome"] for each in report["findings"]}
+
+
+def test_what_a_finished_run_held_is_released_and_what_nobody_answers_for_is_told_once(
+    airflow: LocalAirflow, catalog: ProtectionCatalog, webhook: Webhook
+) -> None:
+    """Both runs own a record themselves: while a run asks about its own, it is not over."""
+    for record in (owned_by_run("first", EARLY), owned("by hand", MANUAL)):
+        assert catalog.protect(record).accepted
+    assert run(airflow, EARLY, "success") == {"first": "kept", "by hand": "kept"}
+    assert webhook.about(EARLY) == []
+
+    for record in (owned_by_run("second", LATE), owned_by_run("lost", "deleted"), owned("odd", "sheep")):
+        assert catalog.protect(record).accepted
+    assert run(airflow, LATE, "failed") == {
+        "first": "released", "by hand": "kept", "second": "kept", "lost": "gone", "odd": "unknown",
+    }  # fmt: skip
+    assert {record.id for record in catalog.records()} == {"by hand", "second", "lost", "odd"}
+    assert airflow.task_states(PROTECTED_TIMESTAMPS, LATE) == {"reconcile": "success", "check": "failed"}
+    assert airflow.task_instances(PROTECTED_TIMESTAMPS, LATE)["check"]["try_number"] == 1
+    a_person_reads_what_happened(airflow)
+    airflow.wait("the alert", lambda: webhook.about(LATE), explain=lambda: airflow.told(PROTECTED_TIMESTAMPS, LATE))
+    [alert] = webhook.about(LATE)
+    assert alert["failed_tasks"] == ["check"]
+    assert "record 'lost' of owner type airflow_run" in alert["happened"]
+    assert "nobody answers for owners of type 'sheep'" in alert["happened"]
+
+    assert run(airflow, "again", "failed", dry_run=True)["second"] == "released"
+    assert "second" in {record.id for record in catalog.records()}
+    assert "alerted about already" in airflow.log(PROTECTED_TIMESTAMPS, "again", "check")
+    assert webhook.about("again") == []
+
+
+def a_person_reads_what_happened(airflow: LocalAirflow) -> None:
+    log = airflow.log(PROTECTED_TIMESTAMPS, LATE, "reconcile")
+    assert "4 records with 4 spans: 1 released, 2 kept, 1 gone, 1 unknown" in log
+    assert "(its owner has finished)" in log
+    log = airflow.log(PROTECTED_TIMESTAMPS, LATE, "check")
+    assert "its owner is gone; see whether it is still needed, then 'sweepflow release lost'" in log

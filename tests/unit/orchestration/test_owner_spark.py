@@ -1,0 +1,118 @@
+"""What follows from what a Spark master and a history server say, or do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import OwnerSilent
+from sweep_tasks.model import TableRef
+from sweep_tasks.orchestration.owner_spark import SparkAppOwner, concluded
+from sweep_tasks.protection.owners import SPARK_APP, Answer
+from sweep_tasks.protection.records import Mode, Record, Target
+from tests.support.receivers import HOST, free_port
+
+RUNNING, FINISHED, GONE = Answer.RUNNING, Answer.FINISHED, Answer.GONE
+SILENT = OwnerSilent("spark: nothing")
+
+
+@pytest.mark.parametrize(
+    ("master", "history", "conclusion"),
+    [
+        (RUNNING, None, RUNNING),
+        (FINISHED, None, FINISHED),
+        (GONE, None, GONE),
+        (None, RUNNING, RUNNING),
+        (None, FINISHED, FINISHED),
+        (None, GONE, GONE),
+        (RUNNING, GONE, RUNNING),
+        (RUNNING, SILENT, RUNNING),
+        (GONE, FINISHED, FINISHED),
+        (GONE, RUNNING, GONE),
+        (GONE, GONE, GONE),
+        (FINISHED, SILENT, FINISHED),
+        (SILENT, FINISHED, FINISHED),
+        (SILENT, RUNNING, RUNNING),
+    ],
+)
+def test_from_both_answers_follows_one(
+    master: Answer | OwnerSilent | None, history: Answer | OwnerSilent | None, conclusion: Answer
+) -> None:
+    assert concluded(master, history) is conclusion
+
+
+@pytest.mark.parametrize(
+    ("master", "history"), [(SILENT, None), (None, SILENT), (SILENT, GONE), (GONE, SILENT), (SILENT, SILENT)]
+)
+def test_nobody_is_taken_for_gone_while_one_who_may_know_keeps_silent(
+    master: Answer | OwnerSilent | None, history: Answer | OwnerSilent | None
+) -> None:
+    with pytest.raises(OwnerSilent):
+        concluded(master, history)
+
+
+def ask(**pages: Any) -> Answer:
+    owner = SparkAppOwner(Settings(**pages))
+    try:
+        targets = (Target(TableRef.parse("app.items")),)
+        return owner.answer(Record("a", 50, Mode.AT, targets, meta_type=SPARK_APP, meta={"app_id": "app-1"}))
+    finally:
+        owner.close()
+
+
+@contextmanager
+def page(status: int, text: bytes) -> Iterator[str]:
+    """A web server that is none of Spark's."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            """Quiet."""
+
+    server = ThreadingHTTPServer((HOST, 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://user:pa55@{HOST}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_without_an_address_the_settings_are_named() -> None:
+    with pytest.raises(OwnerSilent, match="set spark_master_ui_url or spark_history_url"):
+        ask()
+
+
+@pytest.mark.parametrize("setting", ["spark_master_ui_url", "spark_history_url"])
+def test_an_address_where_nobody_is_or_that_is_none_is_named_by_its_setting(setting: str) -> None:
+    for address in (f"http://{HOST}:{free_port()}", "not an address"):
+        with pytest.raises(OwnerSilent, match=f"^spark: {setting} gave no answer"):
+            ask(**{setting: address})
+
+
+@pytest.mark.parametrize("setting", ["spark_master_ui_url", "spark_history_url"])
+@pytest.mark.parametrize(
+    ("status", "text"), [(500, b""), (200, b"<html>"), (200, b"{}"), (200, b"[]"), (200, b'{"attempts":[]}')]
+)
+def test_a_page_that_is_not_spark_says_nothing_about_an_application(setting: str, status: int, text: bytes) -> None:
+    with page(status, text) as address, pytest.raises(OwnerSilent) as error:
+        ask(**{setting: address})
+    assert setting in str(error.value)
+    assert "pa55" not in str(error.value)
+
+
+def test_a_master_that_has_no_such_page_is_none() -> None:
+    with page(404, b"") as address, pytest.raises(OwnerSilent, match="was answered with 404"):
+        ask(spark_master_ui_url=address)

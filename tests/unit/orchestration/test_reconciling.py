@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import LeaseLost, ProtectionsNeedAttention
+from sweep_tasks.model import TableRef
+from sweep_tasks.orchestration.reconciling import CheckProtections, ReconcileProtections, reconciled
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.owners import EXPIRY
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.store import Store
+from sweep_tasks.transactions import TransactionManager
+from tests.support.clock import ManualClock
+
+TABLE = TableRef.parse("app.items")
+SETTINGS = Settings()
+
+
+def held(name: str, ts: int = 50, **given: Any) -> Record:
+    return Record(name, ts, Mode.AT, (Target(TABLE),), **given)
+
+
+@pytest.fixture
+def catalog(store: Store, table: TableRef, clock: ManualClock) -> ProtectionCatalog:
+    assert table == TABLE
+    return ProtectionCatalog(store, SETTINGS, clock)
+
+
+def outcomes(document: dict[str, Any]) -> dict[str, str]:
+    return {each["id"]: each["outcome"] for each in document["findings"]}
+
+
+def test_an_expired_record_is_released_from_every_kind_of_store(
+    store: Store, catalog: ProtectionCatalog, clock: ManualClock
+) -> None:
+    catalog.protect(held("short", meta_type=EXPIRY, expires_ms=clock.now_ms() + 1_000))
+    catalog.protect(held("long", meta_type=EXPIRY, expires_ms=clock.now_ms() + 9_000))
+    clock.advance(2)
+    assert outcomes(reconciled(store, SETTINGS, clock)) == {"short": "released", "long": "kept"}
+    assert [record.id for record in catalog.records()] == ["long"]
+
+
+def test_a_record_of_a_dead_transaction_is_dropped_and_one_of_a_live_transaction_waits_for_its_end(
+    store: Store, catalog: ProtectionCatalog, clock: ManualClock
+) -> None:
+    manager = TransactionManager(store, SETTINGS, clock=clock, renew_leases=False)
+    dead = manager.transaction()
+    dead.protect(held("of the dead", ts=dead.start))
+    clock.advance(SETTINGS.lease_ttl_s)
+    alive = manager.transaction()
+    alive.protect(held("of the living", ts=alive.start))
+    assert outcomes(reconciled(store, SETTINGS, clock)) == {"of the dead": "dropped", "of the living": "pending"}
+    with pytest.raises(LeaseLost):
+        dead.commit()
+    alive.commit()
+    assert outcomes(reconciled(store, SETTINGS, clock)) == {"of the living": "kept"}
+
+
+def test_where_nothing_is_protected_there_is_nothing_to_report(store: Store, clock: ManualClock) -> None:
+    document = reconciled(store, SETTINGS, clock)
+    assert (document["records"], document["findings"], document["problems"]) == (0, [], [])
+
+
+class Instance:
+    """Of a task, as much as the check needs."""
+
+    def __init__(self, problems: list[dict[str, str]]) -> None:
+        self._problems = problems
+
+    def xcom_pull(self, task_ids: str) -> dict[str, Any]:
+        assert task_ids == "reconcile"
+        return {"problems": self._problems}
+
+
+def check(problems: list[dict[str, str]]) -> None:
+    CheckProtections(task_id="check").execute(cast(Any, {"ti": Instance(problems)}))
+
+
+def test_without_a_problem_the_check_is_green() -> None:
+    check([])
+
+
+def test_the_check_fails_with_a_sentence_for_each_problem_and_names_what_they_are_about() -> None:
+    found = [{"about": f"record {name} gone", "sentence": f"record {name}: its owner is gone"} for name in "ab"]
+    with pytest.raises(ProtectionsNeedAttention) as error:
+        check(found)
+    assert str(error.value) == "record a: its owner is gone | record b: its owner is gone"
+    assert error.value.about == ("record a gone", "record b gone")
+
+
+def test_a_flood_of_problems_is_cut_short_in_the_error() -> None:
+    with pytest.raises(ProtectionsNeedAttention, match=r"and 2 more, in the log$") as error:
+        check([{"about": f"record {number} gone", "sentence": f"sentence {number}"} for number in range(12)])
+    assert len(error.value.about) == 12
+
+
+def test_a_store_that_is_not_there_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////nowhere/at/all.db")
+    with pytest.raises(AirflowFailException, match="sweepflow init"):
+        ReconcileProtections(task_id="reconcile").execute(cast(Any, {"params": {"dry_run": False}}))

@@ -1,0 +1,204 @@
+"""Whom to ask about a record, and what becomes of an answer that is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import prometheus_client
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.model import TableRef
+from sweep_tasks.protection.owners import AIRFLOW_RUN, EXPIRY, GROUP, MANUAL, SPARK_APP, Answer, Asked, Owners
+from sweep_tasks.protection.records import Mode, Record, Target
+from tests.support.clock import ManualClock
+
+PACKAGE = """
+from sweep_tasks.errors import BadValue, OwnerSilent
+from sweep_tasks.protection.owners import Answer, Owner
+
+class Told(Owner):
+    "Answers what the record says."
+    def answer(self, record):
+        return Answer(record.meta["says"])
+
+class Silent(Owner):
+    asked = 0
+    closed = 0
+    def answer(self, record):
+        Silent.asked += 1
+        raise OwnerSilent("farm: the barn does not answer; open it")
+    def close(self):
+        Silent.closed += 1
+
+class Hoarse(Silent):
+    "Answers at the third time."
+    def answer(self, record):
+        Hoarse.asked += 1
+        if Hoarse.asked < 3:
+            raise OwnerSilent("farm: say again")
+        return Answer.FINISHED
+
+class Mumbling(Owner):
+    def answer(self, record):
+        return "finished"
+
+class Breaking(Owner):
+    def answer(self, record):
+        raise RuntimeError(f"password of {record.id}")
+
+class Unmakable(Owner):
+    def __init__(self, settings):
+        raise RuntimeError("secret")
+    answer = None
+
+def nothing(settings):
+    return None
+"""
+REGISTERED = {
+    "told": "farm_owners:Told",
+    "silent": "farm_owners:Silent",
+    "hoarse": "farm_owners:Hoarse",
+    "mumbling": "farm_owners:Mumbling",
+    "breaking": "farm_owners:Breaking",
+}
+BROKEN = {
+    "missing": "farm_that_is_not_there:Owner",
+    "misnamed": "farm_owners:Nobody",
+    "unmakable": "farm_owners:Unmakable",
+    "nothing": "farm_owners:nothing",
+}
+
+
+def record(meta_type: str, name: str = "a", expires_ms: int | None = None, **meta: str) -> Record:
+    targets = (Target(TableRef.parse("app.items")),)
+    return Record(name, 50, Mode.AT, targets, meta_type=meta_type, meta=meta, expires_ms=expires_ms)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Somewhere to install packages."""
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("farm_owners", None)
+
+
+def install(site: Path, name: str, owners: dict[str, str]) -> None:
+    (site / "farm_owners.py").write_text(PACKAGE)
+    described = site / f"{name}-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = [f"{kind} = {value}" for kind, value in owners.items()]
+    (described / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
+
+
+@pytest.fixture
+def owners(site: Path, clock: ManualClock) -> Iterator[Owners]:
+    install(site, "farm", REGISTERED | BROKEN)
+    with Owners(Settings(), clock) as made:
+        yield made
+
+
+def test_the_four_built_in_types_are_registered_and_can_be_made() -> None:
+    with Owners(Settings()) as made:
+        assert made.broken() == {}
+        for kind in (AIRFLOW_RUN, SPARK_APP, EXPIRY, MANUAL):
+            assert made.ask(record(kind)).answer is not Answer.UNKNOWN, kind
+
+
+def test_a_person_is_never_done_by_itself_and_an_expiry_needs_a_time(clock: ManualClock) -> None:
+    with Owners(Settings(), clock) as made:
+        assert made.ask(record(MANUAL)) == Asked(Answer.RUNNING)
+        assert made.ask(record(EXPIRY, expires_ms=1)) == Asked(Answer.RUNNING)
+        answer, why = made.ask(record(EXPIRY))
+        assert (answer, why.partition(",")[0]) == (Answer.UNANSWERED, "expires: is not set")
+
+
+@pytest.mark.parametrize("kind", [AIRFLOW_RUN, SPARK_APP])
+def test_a_record_that_lacks_what_its_owner_is_asked_by_is_not_released(kind: str, clock: ManualClock) -> None:
+    with Owners(Settings(), clock) as made:
+        answer, why = made.ask(record(kind))
+        assert answer is Answer.UNANSWERED
+        assert "is missing, so nobody can be asked" in why
+
+
+@pytest.mark.parametrize("says", ["finished", "running", "gone"])
+def test_another_package_answers_for_its_own_type(owners: Owners, says: str) -> None:
+    assert owners.ask(record("told", says=says)) == Asked(Answer(says))
+
+
+def test_a_type_that_nobody_registered_is_unknown(owners: Owners) -> None:
+    assert owners.ask(record("sheep")) == Asked(Answer.UNKNOWN, "nobody answers for owners of type 'sheep'")
+
+
+def test_owners_that_can_not_be_had_are_named_and_do_not_touch_the_others(owners: Owners) -> None:
+    broken = owners.broken()
+    assert set(broken) == set(BROKEN)
+    assert broken["missing"] == (
+        "owner type 'missing' can't be loaded from farm_that_is_not_there:Owner (ModuleNotFoundError); "
+        "mend or uninstall it"
+    )
+    assert "(AttributeError)" in broken["misnamed"]
+    assert "(RuntimeError)" in broken["unmakable"]
+    assert "gives no Owner" in broken["nothing"]
+    assert "secret" not in str(broken)
+    assert owners.ask(record("missing")) == Asked(Answer.UNKNOWN, broken["missing"])
+    assert owners.ask(record("told", says="running")).answer is Answer.RUNNING
+
+
+def test_a_type_that_two_packages_answer_for_is_answered_by_neither(site: Path, owners: Owners) -> None:
+    install(site, "ranch", {"told": "farm_owners:Silent"})
+    with Owners(Settings()) as made:
+        answer, why = made.ask(record("told", says="finished"))
+        assert answer is Answer.UNKNOWN
+        assert "is registered twice, as farm_owners:Silent and farm_owners:Told; uninstall one" in why
+
+
+def test_the_same_owner_registered_twice_is_one(clock: ManualClock) -> None:
+    twice = [EntryPoint(MANUAL, "sweep_tasks.protection.owners:ManualOwner", GROUP) for _ in range(2)]
+    with Owners(Settings(), clock, twice) as made:
+        assert made.ask(record(MANUAL)) == Asked(Answer.RUNNING)
+
+
+def test_an_owner_that_may_answer_later_is_asked_again(owners: Owners, clock: ManualClock) -> None:
+    before = clock.now_ms()
+    assert owners.ask(record("hoarse")) == Asked(Answer.FINISHED)
+    assert clock.now_ms() > before
+
+
+def test_a_silent_owner_is_not_asked_about_every_record_and_is_closed_in_the_end(
+    site: Path, clock: ManualClock
+) -> None:
+    install(site, "farm", REGISTERED)
+    with Owners(Settings(), clock) as made:
+        answers = {made.ask(record("silent", name)) for name in "abcdef"}
+        silent = sys.modules["farm_owners"].Silent
+        assert answers == {Asked(Answer.UNANSWERED, "farm: the barn does not answer; open it")}
+        assert (silent.asked, silent.closed) == (3, 0)
+        assert made.ask(record("told", says="gone")).answer is Answer.GONE
+    assert silent.closed == 1
+
+
+def test_what_is_no_answer_releases_nothing(owners: Owners) -> None:
+    assert owners.ask(record("mumbling")) == Asked(
+        Answer.UNANSWERED, "the owner's answer was of type str, not an Answer"
+    )
+
+
+def test_the_text_of_a_foreign_error_is_not_shown(owners: Owners) -> None:
+    assert owners.ask(record("breaking")) == Asked(Answer.UNANSWERED, "asking failed (RuntimeError)")
+
+
+def test_questions_are_counted_by_how_they_ended(owners: Owners) -> None:
+    def counted(outcome: str) -> float:
+        labels = {"operation": "ask_owner", "outcome": outcome}
+        return prometheus_client.REGISTRY.get_sample_value("sweepflow_protection_operations_total", labels) or 0
+
+    before = {outcome: counted(outcome) for outcome in ("ok", "refused", "failed")}
+    owners.ask(record("told", says="gone"))
+    owners.ask(record("breaking"))
+    owners.ask(record(EXPIRY))
+    assert {outcome: counted(outcome) - before[outcome] for outcome in before} == {"ok": 1, "refused": 1, "failed": 1}

@@ -1,0 +1,346 @@
+"""What becomes of records when their owners are asked: released, kept or reported, and never on a guess."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+
+import prometheus_client
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import NotFound, StoreBusy, StoreUnavailable
+from sweep_tasks.model import Cell, Span, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.owners import GROUP, MANUAL, Answer, Owner, Owners
+from sweep_tasks.protection.reconcile import A_MOVE_TAKES_S, Reconciler
+from sweep_tasks.protection.records import Mode, Record, State, Target
+from sweep_tasks.protection.report import Outcome, Report
+from sweep_tasks.store import Store
+from sweep_tasks.store.contract import Change
+from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.system import PROTECTIONS
+from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.support.clock import ManualClock
+from tests.support.simulation import Process
+
+TABLE = TableRef.parse("app.items")
+DAY_S = 86_400
+SETTINGS = Settings()
+
+
+class JobOwner(Owner):
+    """Says what the record's meta says."""
+
+    def answer(self, record: Record) -> Answer:
+        return Answer(record.meta["says"])
+
+
+REGISTERED = [
+    EntryPoint("job", f"{__name__}:JobOwner", GROUP),
+    EntryPoint(MANUAL, "sweep_tasks.protection.owners:ManualOwner", GROUP),
+]
+
+
+@pytest.fixture
+def catalog(memory: MemoryStore, clock: ManualClock) -> ProtectionCatalog:
+    memory.create_table(TABLE, TableMetadata())
+    return ProtectionCatalog(memory, SETTINGS, clock)
+
+
+def job(name: str, says: str = "running", expires_ms: int | None = None) -> Record:
+    targets = (Target(TABLE, Span(b"secret-row", b"")),)
+    return Record(name, 50, Mode.AT, targets, meta_type="job", meta={"says": says}, expires_ms=expires_ms)
+
+
+def reconcile(
+    store: Store,
+    clock: ManualClock,
+    settings: Settings = SETTINGS,
+    ended: Mapping[int, int] | None = None,
+    dry_run: bool = False,
+) -> Report:
+    """`ended`: the transactions that have, with their commit timestamp or -1."""
+
+    def outcomes(starts: Collection[int]) -> dict[int, int]:
+        return {start: (ended or {})[start] for start in starts if start in (ended or {})}
+
+    catalog = ProtectionCatalog(store, settings, clock)
+    with Owners(settings, clock, REGISTERED) as owners:
+        return Reconciler(catalog, owners, outcomes, settings, clock, dry_run=dry_run).run()
+
+
+def found(report: Report) -> dict[str, Outcome]:
+    return {each.id: each.outcome for each in report.findings}
+
+
+def standing(catalog: ProtectionCatalog) -> set[str]:
+    return {record.id for record in catalog.records()}
+
+
+class TestOwners:
+    def test_finished_is_released_and_everything_else_is_kept(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        for says in ("finished", "running", "gone"):
+            catalog.protect(job(says, says))
+        catalog.protect(job("odd", "no idea"))
+        catalog.protect(replace(job("stranger"), meta_type="sheep"))
+        catalog.protect(replace(job("person"), meta_type=MANUAL))
+        report = reconcile(memory, clock)
+        assert found(report) == {
+            "finished": Outcome.RELEASED,
+            "running": Outcome.KEPT,
+            "gone": Outcome.GONE,
+            "odd": Outcome.UNANSWERED,
+            "stranger": Outcome.UNKNOWN,
+            "person": Outcome.KEPT,
+        }
+        assert standing(catalog) == {"running", "gone", "odd", "stranger", "person"}
+        assert report.meta.records == 5
+
+    def test_an_expired_record_is_released_whatever_its_owner_says(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.protect(job("soon", expires_ms=clock.now_ms() + 60_000))
+        catalog.protect(replace(job("stranger", expires_ms=clock.now_ms() + 60_000), meta_type="sheep"))
+        clock.advance(59)
+        assert found(reconcile(memory, clock)) == {"soon": Outcome.KEPT, "stranger": Outcome.UNKNOWN}
+        clock.advance(1)
+        assert found(reconcile(memory, clock)) == {"soon": Outcome.RELEASED, "stranger": Outcome.RELEASED}
+        assert standing(catalog) == set()
+
+    def test_a_dry_run_says_the_same_and_changes_nothing(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.protect(job("done", "finished"))
+        catalog.protect(job("late", expires_ms=clock.now_ms()))
+        catalog.begin(job("left behind"))
+        clock.advance(SETTINGS.protection_pending_s)
+        wrong_counts(memory)
+        before = memory.read_rows(PROTECTIONS, [b"records"])
+        report = reconcile(memory, clock, dry_run=True)
+        assert found(report) == {
+            "done": Outcome.RELEASED, "late": Outcome.RELEASED, "left behind": Outcome.PENDING,
+        }  # fmt: skip
+        assert report.dry_run
+        assert memory.read_rows(PROTECTIONS, [b"records"]) == before
+
+    def test_a_record_taken_again_at_any_moment_stays(self, clock: ManualClock) -> None:
+        """Released and taken again by another process, after each of the reconciler's calls to the store."""
+        steps = 0
+        ended = False
+        while not ended:
+            shared = store_with_table(clock)
+            catalog = ProtectionCatalog(shared, SETTINGS, clock)
+            catalog.protect(job("a", "finished"))
+            reconciler = Process(shared, lambda store: reconcile(store, clock))
+            ended = not all(reconciler.step() for _ in range(steps))
+            take_again(catalog, job("a", "running"))
+            reconciler.finish()
+            assert [each.meta["says"] for each in catalog.records()] == ["running"], steps
+            steps += 1
+        assert steps > 4
+
+    def test_a_record_that_changed_while_it_was_released_is_told_as_changed(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.protect(job("again", "finished"))
+        reconciler = Process(memory, lambda store: reconcile(store, clock))
+        reconciler.step_to("compare_and_set")
+        take_again(catalog, job("again", "running"))
+        report = reconciler.finish()
+        assert report is not None
+        assert found(report) == {"again": Outcome.CHANGED}
+
+    def test_an_owner_who_released_it_meanwhile_does_no_harm(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.protect(job("a", "finished"))
+        reconciler = Process(memory, lambda store: reconcile(store, clock))
+        reconciler.step_to("compare_and_set")
+        catalog.release("a")
+        report = reconciler.finish()
+        assert report is not None
+        assert found(report) == {"a": Outcome.CHANGED}
+
+
+class TestWhatWasLeftBehind:
+    def test_a_pending_record_is_left_alone_while_it_is_young_and_then_verified(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.begin(job("a", "running"))
+        clock.advance(SETTINGS.protection_pending_s - 1)
+        assert found(reconcile(memory, clock)) == {"a": Outcome.PENDING}
+        assert catalog.get("a").state is State.PENDING
+        clock.advance(1)
+        assert found(reconcile(memory, clock)) == {"a": Outcome.KEPT}
+        assert catalog.get("a").state is State.ACCEPTED
+
+    def test_a_pending_record_that_came_too_late_is_dropped(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.begin(job("a"))
+        Thresholds(memory).raise_strategy(TableMetadata().strategy, 51)
+        clock.advance(SETTINGS.protection_pending_s)
+        report = reconcile(memory, clock)
+        assert found(report) == {"a": Outcome.DROPPED}
+        assert (standing(catalog), report.meta.records, report.oldest_age_s) == (set(), 0, 0)
+
+    def test_a_pending_record_whose_table_is_gone_is_dropped(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.begin(job("a"))
+        memory.drop_table(TABLE)
+        clock.advance(SETTINGS.protection_pending_s)
+        assert found(reconcile(memory, clock)) == {"a": Outcome.DROPPED}
+
+    @pytest.mark.parametrize(
+        ("ended", "outcome"),
+        [({}, Outcome.PENDING), ({7: 9}, Outcome.KEPT), ({7: -1}, Outcome.DROPPED)],
+        ids=["under way", "committed", "aborted"],
+    )
+    def test_a_record_made_in_a_transaction_stands_or_falls_with_it(
+        self,
+        memory: MemoryStore,
+        clock: ManualClock,
+        catalog: ProtectionCatalog,
+        ended: dict[int, int],
+        outcome: Outcome,
+    ) -> None:
+        catalog.begin(replace(job("a"), transaction=7))
+        assert found(reconcile(memory, clock, ended=ended)) == {"a": outcome}
+
+    @pytest.mark.parametrize(
+        ("ended", "outcome"),
+        [({}, Outcome.KEPT), ({7: 9}, Outcome.DROPPED), ({7: -1}, Outcome.KEPT)],
+        ids=["under way", "committed", "aborted"],
+    )
+    def test_a_release_in_a_transaction_takes_effect_if_that_has_committed(
+        self,
+        memory: MemoryStore,
+        clock: ManualClock,
+        catalog: ProtectionCatalog,
+        ended: dict[int, int],
+        outcome: Outcome,
+    ) -> None:
+        catalog.protect(job("a"))
+        catalog.announce_release("a", 7)
+        assert found(reconcile(memory, clock, ended=ended)) == {"a": outcome}
+
+    def test_a_move_that_nobody_finished_is_finished(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        half_moved(memory, clock, catalog).crash_here()
+        assert catalog.get("a").held_ts == 60
+        before = clock.now_ms()
+        assert found(reconcile(memory, clock)) == {"a": Outcome.KEPT}
+        assert clock.now_ms() >= before + A_MOVE_TAKES_S * 1000
+        assert (catalog.get("a").ts, catalog.get("a").held_ts) == (60, None)
+
+    def test_a_move_under_way_is_not_disturbed(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        mover = half_moved(memory, clock, catalog)
+        clock.while_sleeping = mover.run_to_end
+        assert found(reconcile(memory, clock)) == {"a": Outcome.KEPT}
+        assert mover.error is None
+        assert catalog.get("a").ts == 60
+
+    def test_wrong_counts_are_mended(self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog) -> None:
+        catalog.protect(job("a"))
+        wrong_counts(memory)
+        assert catalog.metadata().records == 77
+        report = reconcile(memory, clock)
+        assert (report.recounted, report.meta.records, report.meta.spans) == (True, 1, 1)
+        assert not reconcile(memory, clock).recounted
+
+
+class TestTrouble:
+    def test_one_record_that_can_not_be_released_holds_up_no_other(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        for name in ("a", "b"):
+            catalog.protect(job(name, "finished"))
+
+        def busy(call: Call) -> None:
+            if call.name == "compare_and_set" and b"r:a" in str(call.arguments).encode():
+                raise StoreBusy("store: held by somebody else; try again")
+
+        report = reconcile(FaultyStore(memory, before=busy), clock)
+        assert found(report) == {"a": Outcome.FAILED, "b": Outcome.RELEASED}
+        [problem] = report.document(SETTINGS)["problems"]
+        assert "could not be settled or released: store: held by somebody else" in problem["sentence"]
+
+    def test_a_store_that_can_not_be_reached_ends_it(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.protect(job("a", "finished"))
+
+        def away(call: Call) -> None:
+            if call.name == "compare_and_set":
+                raise StoreUnavailable("store: away")
+
+        with pytest.raises(StoreUnavailable):
+            reconcile(FaultyStore(memory, before=away), clock)
+        assert standing(catalog) == {"a"}
+
+
+class TestReporting:
+    def test_the_document_names_records_owners_and_ages_and_nobodys_rows(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.protect(replace(job("a"), meta={"says": "gone", "note": "confidential"}))
+        clock.advance(2 * DAY_S)
+        text = json.dumps(reconcile(memory, clock).document(SETTINGS))
+        assert json.loads(text)["findings"] == [
+            {"id": "a", "owner": "job", "age_s": 2 * DAY_S, "outcome": "gone", "why": ""}
+        ]
+        assert b"secret-row".hex() not in text
+        assert "confidential" not in text
+
+    def test_how_many_there_are_and_how_old_is_kept_for_prometheus(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
+        catalog.protect(replace(job("a"), targets=(Target(TABLE, Span(b"a", b"b")), Target(TABLE, Span(b"c", b"d")))))
+        clock.advance(90)
+        reconcile(memory, clock)
+        names = ("records", "spans", "oldest_age_seconds")
+        told = [prometheus_client.REGISTRY.get_sample_value(f"sweepflow_protection_{name}") for name in names]
+        assert told == [1, 2, 90]
+
+
+def store_with_table(clock: ManualClock) -> MemoryStore:
+    from tests.conftest import memory_store
+
+    made = memory_store(clock)
+    made.create_table(TABLE, TableMetadata())
+    return made
+
+
+def take_again(catalog: ProtectionCatalog, record: Record) -> None:
+    try:
+        catalog.release(record.id)
+    except NotFound:
+        assert record.id not in standing(catalog)
+    assert catalog.protect(record).accepted
+
+
+def half_moved(store: Store, clock: ManualClock, catalog: ProtectionCatalog) -> Process[object]:
+    """Stands before the step that would finish the move of record a from 50 to 60."""
+    catalog.protect(job("a"))
+    mover = Process[object](store, lambda its: ProtectionCatalog(its, SETTINGS, clock).move("a", 60))
+    for _ in range(2):
+        mover.step_to("compare_and_set")
+    return mover
+
+
+def wrong_counts(store: Store) -> None:
+    cell = Cell(b"records", b"meta")
+    old = store.read_rows(PROTECTIONS, [cell.row])[cell]
+    version = json.loads(old)[0]
+    changes = {cell.column: Change(old, json.dumps([version + 1, 77, 88]).encode())}
+    assert store.compare_and_set(PROTECTIONS, cell.row, changes)
