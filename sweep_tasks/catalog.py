@@ -37,12 +37,13 @@ class Catalog:
             raise AlreadyExists(f"table: {table} exists already; drop it first, or choose another name")
         self._adopt_own_threshold(table)
 
-    def change(self, table: TableRef, strategy: SweepStrategy, retention_s: int | None) -> None:
-        """Give a table another strategy or retention."""
+    def change(self, table: TableRef, strategy: SweepStrategy | None, retention_s: int | None) -> None:
+        """Give a table another strategy or retention; without a strategy it keeps the one it has."""
 
         def changed(metadata: TableMetadata) -> TableMetadata:
             own = metadata.own_threshold and retention_s is not None
-            new = replace(metadata.with_strategy(strategy), retention_s=retention_s, own_threshold=own)
+            kept = metadata.with_strategy(strategy or metadata.strategy)
+            new = replace(kept, retention_s=retention_s, own_threshold=own)
             return new if new == metadata else replace(new, revision=metadata.revision + 1)
 
         self._alter(table, changed)

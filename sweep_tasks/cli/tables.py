@@ -1,8 +1,7 @@
-"""`sweepflow tables`: create, list, show, drop, truncate."""
+"""`sweepflow tables`: create, list, show, change, drop, truncate."""
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
@@ -10,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, YesOption, command
+from sweep_tasks.cli.times import seconds
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import ConflictHandling, SweepStrategy, TableMetadata, TableRef
 
 app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAMESPACE.NAME")]
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DEFAULT = "default"
 
 
 @app.command()
@@ -71,6 +71,30 @@ def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_j
 
 
 @app.command()
+def change(
+    ctx: typer.Context,
+    name: NameArgument,
+    retention: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Keep overwritten versions this long from now on: 90m, 12h, 7d; or default."),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change how long a table keeps what was overwritten."""
+    with command(ctx, store, as_json) as run:
+        table = TableRef.parse(name)
+        if retention is None:
+            raise BadValue("retention", f"say what to change: --retention 12h, or --retention {_DEFAULT}")
+        keep_s = _seconds(retention)
+        run.catalog.change(table, None, keep_s)
+        known = run.catalog.show(table)
+        document = _described(table, known.metadata) | {"threshold": known.for_readers}
+        kept = "as long as its strategy" if keep_s is None else f"for {keep_s} s"
+        run.answer(document, lambda out: out.print(f"{table} keeps what is overwritten {kept}"))
+
+
+@app.command()
 def drop(
     ctx: typer.Context,
     name: NameArgument,
@@ -109,13 +133,8 @@ def _remove(run: Command, table: TableRef, what: str, dry_run: bool, yes: bool) 
     run.answer(document, lambda out: out.print(f"would remove {held}, nothing was changed" if dry_run else done))
 
 
-def _seconds(text: str | None) -> int | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)([smhd]?)", text)
-    if match is None:
-        raise BadValue("retention", f"{text!r} is not a time; write seconds, or 90m, 12h, 7d")
-    return int(match[1]) * _UNITS[match[2]]
+def _seconds(retention: str | None) -> int | None:
+    return None if retention in (None, _DEFAULT) else seconds(str(retention), "retention")
 
 
 def _described(table: TableRef, metadata: TableMetadata) -> dict[str, Any]:

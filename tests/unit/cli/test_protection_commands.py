@@ -1,0 +1,263 @@
+"""Protecting, releasing and listing from a terminal, on real files; most of it in this process, which is quicker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from subprocess import CompletedProcess
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from sweep_tasks.cli.main import app
+from sweep_tasks.cli.times import moment_ms
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue, SnapshotSwept
+from sweep_tasks.model import Cell, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, State
+from sweep_tasks.protection.targets import Target
+from sweep_tasks.store import Store
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions import TransactionManager
+from tests.unit.cli.test_cli import Answer, sweepflow
+
+TABLE = TableRef.parse("shop.items")
+ROW = b"secret-row"
+CELL = Cell(ROW, b"c")
+BYTES = len(ROW) + len(b"c") + len(b"v0")
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Store]:
+    with open_store(url, Settings()) as store:
+        yield store
+
+
+def write(url: str, value: bytes) -> None:
+    with opened(url) as store, TransactionManager(store, renew_leases=False) as manager, manager.transaction() as tx:
+        tx.put(TABLE, *CELL, value)
+
+
+def read_at(url: str, ts: int) -> bytes | None:
+    with opened(url) as store, TransactionManager(store, renew_leases=False) as manager:
+        return manager.read_at(ts).get(TABLE, *CELL)
+
+
+def records(url: str) -> list[Record]:
+    with opened(url) as store:
+        return ProtectionCatalog(store).records()
+
+
+@pytest.fixture
+def url(sqlite_url: str) -> str:
+    """A store whose one cell holds v0."""
+    with opened(sqlite_url) as store:
+        store.create_table(TABLE, TableMetadata())
+    write(sqlite_url, b"v0")
+    return sqlite_url
+
+
+def ask(url: str, *arguments: str, **environment: str) -> Answer:
+    return run(*arguments, "--store", url, **environment)
+
+
+def sweep_now(url: str) -> Answer:
+    """Without the hour that conservative tables are kept, so that what was just written can be swept."""
+    return ask(url, "sweep", "--json", SWEEPFLOW_RETENTION_S="0")
+
+
+def run(*arguments: str, **environment: str) -> Answer:
+    """Each command has its logs go to its own stderr; afterwards they go where they went before."""
+    clean: dict[str, str | None] = {name: None for name in os.environ if name.startswith("SWEEPFLOW_")}
+    logging = structlog.get_config()
+    try:
+        ended = CliRunner().invoke(app, arguments, env=clean | {"COLUMNS": "200", **environment})
+    finally:
+        structlog.configure(**logging)
+    return Answer(CompletedProcess(arguments, ended.exit_code, ended.stdout, ended.stderr))
+
+
+def test_a_protection_from_its_making_to_its_end(url: str) -> None:
+    assert "nothing is protected" in ask(url, "protections").out
+    made = ask(url, "protect", "shop.items", "--id", "backup", "--meta", "team=data", "--meta", "why=a=b", "--json")
+    assert made.code == 0
+    ts = made.document["ts"]
+    expected = {"id": "backup", "mode": "at", "state": "accepted", "owner": "manual", "targets": ["shop.items"],
+                "meta": {"team": "data", "why": "a=b"}, "expires": None, "expired": False}  # fmt: skip
+    assert made.document.items() >= expected.items()
+    before = ask(url, "protections", "--json").document
+    assert [(each["entries"], each["blocking"]) for each in before["protections"]] == [(0, False)]
+    assert before["records"] == {"used": 1, "limit": 512}
+    for value in (b"v1", b"v2"):
+        write(url, value)
+    sweep_now(url)
+    assert read_at(url, ts) == b"v0"
+    held = {"entries": 1, "versions": 1, "bytes": BYTES, "at_least": False, "blocking": True}
+    (shown,) = ask(url, "protections", "--json").document["protections"]
+    assert shown.items() >= held.items()
+    told = ask(url, "release", "backup", "--dry-run", "--json").document
+    assert told.items() >= (held | {"released": False}).items()
+    assert len(records(url)) == 1
+    assert ask(url, "release", "backup", "--json").document.items() >= (held | {"released": True}).items()
+    sweep_now(url)
+    with pytest.raises(SnapshotSwept):
+        read_at(url, ts)
+    again = ask(url, "release", "backup", "--json")
+    assert (again.code, again.document["error"]) == (3, "not_found")
+
+
+def test_a_script_gets_one_document_from_each_command(url: str) -> None:
+    arguments = ("--json", "--store", url)
+    made = sweepflow("protect", "shop.items[00:ff)", "--id", "backup", *arguments)
+    assert (made.code, made.err) == (0, "")
+    assert made.document["targets"] == ["shop.items[00:ff)"]
+    listed = sweepflow("protections", *arguments)
+    assert [each["id"] for each in listed.document["protections"]] == ["backup"]
+    assert sweepflow("release", "backup", *arguments).document["released"] is True
+
+
+def test_people_get_sentences_and_tables_without_the_rows_that_are_held(url: str) -> None:
+    rows = f"shop.items[{ROW.hex()}:)"
+    made = ask(url, "protect", rows, "--mode", "after", "--id", "[bold]tail", "--expires", "7d")
+    (record,) = records(url)
+    assert made.out == f"[bold]tail protects after {record.ts} in {rows}\n"
+    write(url, b"v1")
+    sweep_now(url)
+    listed = ask(url, "protections")
+    for shown in ("[bold]tail", "expiry", f"after {record.ts}", rows, "accepted, until", "1", f"{BYTES} bytes", "yes"):
+        assert shown in listed.out
+    assert "in use: 1 of 512 records, 1 of 4096 spans" in listed.out
+    one = ask(url, "protections", "--id", "[bold]tail")
+    assert "versions that would go" in one.out
+    released = ask(url, "release", "[bold]tail", "--yes")
+    held = f"1 entries with 1 versions ({BYTES} bytes)"
+    assert released.out == f"[bold]tail is released, it held back {held}; it goes with the next sweeps\n"
+    for answer in (listed, one, released):
+        assert ROW.decode() not in answer.out + answer.err
+
+
+def test_what_was_swept_can_not_be_protected_and_the_answer_says_from_where_on_it_can(url: str) -> None:
+    write(url, b"v1")
+    sweep_now(url)
+    with opened(url) as store:
+        earliest = Thresholds(store).of_tables([TABLE])[TABLE].for_readers
+    for arguments in (["--id", "late"], ["--json"]):
+        refused = ask(url, "protect", "shop.items", "--at", str(earliest - 1), *arguments)
+        assert refused.code == 5
+        assert f"protect {earliest} or a later timestamp" in refused.out + refused.err
+    assert refused.document["error"] == "already_swept"
+    assert records(url) == []
+    assert ask(url, "protect", "shop.items", "--at", str(earliest), "--id", "just").code == 0
+    ahead = ask(url, "protect", "shop.items", "--at", "900000")
+    assert "it is yet to come, the last timestamp handed out is" in ahead.out
+
+
+def test_a_record_moves_forward_or_stays_where_it_is(url: str) -> None:
+    ts = ask(url, "protect", "shop.items", "--id", "job", "--now", "--json").document["ts"]
+    assert ask(url, "protections", "--json", "move", "job", str(ts + 1)).document["ts"] == ts + 1
+    back = ask(url, "protections", "move", "job", str(ts))
+    assert (back.code, back.out) == (2, "")
+    assert "moves forward only" in back.err
+    write(url, b"v1")
+    sweep_now(url)
+    refused = ask(url, "protections", "move", "job", str(ts + 2), "--json")
+    assert (refused.code, refused.document["error"]) == (5, "already_swept")
+    assert [record.ts for record in records(url)] == [ts + 1]
+    gone = run("protections", "--store", url, "--json", "move", "nobody", "9")
+    assert (gone.code, gone.document["error"]) == (3, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["shop.items", "--at", "5", "--now"], 2, "at: a timestamp and --now exclude each other"),
+        (["shop.items", "--at", "-5"], 2, "ts: -5 is out of range"),
+        (["shop"], 2, "'shop' is not a table name"),
+        (["shop.items[0a:0)"], 2, "target: write namespace.name"),
+        (["other.*"], 2, "targets: other.* matches no table"),
+        (["shop.none"], 3, "table: shop.none does not exist"),
+        (["shop.items", "--meta", "secretvalue"], 2, "meta: each must be key=value"),
+        (["shop.items", "--owner", "expiry"], 2, "expires: owner 'expiry' goes by it"),
+        (["shop.items", "--expires", "soon"], 2, "expires: 'soon' is neither a time from now"),
+        (["shop.items", "shop.items[00:)", "shop.items[01:)"], 5, "limit exceeded: 0+3 > 2 spans"),
+    ],
+)
+def test_what_can_not_be_protected_is_a_sentence_and_changes_nothing(
+    url: str, arguments: list[str], code: int, sentence: str
+) -> None:
+    refused = ask(url, "protect", *arguments, SWEEPFLOW_MAX_PROTECTION_SPANS="2")
+    assert (refused.code, refused.out) == (code, "")
+    assert refused.err.count("\n") == 1
+    assert sentence in refused.err
+    assert "secretvalue" not in refused.err
+    assert records(url) == []
+
+
+def test_an_id_that_is_taken_is_a_conflict_and_one_is_made_up_if_none_is_given(url: str) -> None:
+    first = ask(url, "protect", "shop.*", "--owner", "airflow_run", "--json").document
+    assert first["id"].startswith("airflow_run-")
+    again = ask(url, "protect", "shop.items", "--id", first["id"], "--json")
+    assert (again.code, again.document["error"]) == (5, "exists")
+
+
+def test_records_that_somebody_left_half_done_are_shown_as_they_are(url: str) -> None:
+    with opened(url) as store:
+        catalog = ProtectionCatalog(store)
+        catalog.begin(Record("pending", 50, Mode.AT, (Target(TABLE),), created_ms=1, expires_ms=2))
+    (shown,) = ask(url, "protections", "--json").document["protections"]
+    assert (shown["state"], shown["expired"]) == (State.PENDING.value, True)
+    assert "pending, expired" in ask(url, "protections").out
+
+
+def test_a_look_that_is_cut_short_says_at_least(url: str) -> None:
+    ask(url, "protect", "shop.items", "--mode", "after", "--id", "tail")
+    for value in (b"v1", b"v2", b"v3"):
+        write(url, value)
+    sweep_now(url)
+    assert "at least 1 entries with" not in ask(url, "release", "tail", "--dry-run").out
+    cut = ask(url, "protections", "--id", "tail", "--most", "1", "--json").document
+    assert (cut["entries"], cut["versions"], cut["at_least"]) == (1, 1, True)
+    assert "at least 1 entries with" in ask(url, "release", "tail", "--dry-run", "--most", "1").out
+
+
+def test_the_retention_of_a_table_is_given_and_taken_away(url: str) -> None:
+    given = ask(url, "tables", "change", "shop.items", "--retention", "12h", "--json")
+    assert given.code == 0
+    assert given.document.items() >= {"table": "shop.items", "retention_s": 43_200, "strategy": "conservative"}.items()
+    write(url, b"v1")
+    before = sweep_now(url).document["shards"][0]
+    assert (before["parked"], before["range_deletes"]) == (2, 0)
+    taken = ask(url, "tables", "change", "shop.items", "--retention", "default")
+    assert taken.out == "shop.items keeps what is overwritten as long as its strategy\n"
+    after = sweep_now(url).document["shards"][0]
+    assert (after["unparked"], after["range_deletes"]) == (2, 1)
+    for arguments, code in ((["shop.items"], 2), (["shop.items", "--retention", "soon"], 2),
+                            (["shop.none", "--retention", "1h"], 3)):  # fmt: skip
+        assert ask(url, "tables", "change", *arguments).code == code
+
+
+class TestMoments:
+    NOW = 1_700_000_000_000
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("90", NOW + 90_000),
+            ("90m", NOW + 5_400_000),
+            ("7d", NOW + 7 * 86_400_000),
+            ("2027-01-31T18:00:00Z", 1_801_418_400_000),
+            ("2027-01-31T20:00:00+02:00", 1_801_418_400_000),
+            ("2027-01-31", 1_801_353_600_000),
+        ],
+    )
+    def test_from_now_or_by_the_calendar(self, text: str, expected: int) -> None:
+        assert moment_ms(text, "expires", self.NOW) == expected
+
+    @pytest.mark.parametrize("text", ["", "soon", "7w", "-1d", "P7D", "2001-01-01", "1e3"])
+    def test_what_is_no_time_to_come_is_refused(self, text: str) -> None:
+        with pytest.raises(BadValue, match="expires: "):
+            moment_ms(text, "expires", self.NOW)
