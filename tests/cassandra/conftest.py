@@ -8,7 +8,7 @@ import pytest
 
 from sweep_tasks.dev.cassandra import LocalCluster
 from sweep_tasks.store.cassandra.store import CassandraStore
-from tests.cassandra.places import Place
+from tests.cassandra.places import Place, empty
 from tests.spark.conftest import spark
 from tests.support.cassandra import cassandra_cluster, three_nodes
 
@@ -21,7 +21,14 @@ def place(cassandra_cluster: LocalCluster) -> Place:
     return Place(cassandra_cluster, "tests")
 
 
-@pytest.fixture
-def cassandra(place: Place) -> Iterator[CassandraStore]:
-    with place.emptied() as store:
+@pytest.fixture(scope="session")
+def kept_open(place: Place) -> Iterator[CassandraStore]:
+    with place.opened() as store:
         yield store
+
+
+@pytest.fixture
+def cassandra(kept_open: CassandraStore) -> CassandraStore:
+    """Empty; opened once for all tests, since that takes longer than most of them."""
+    empty(kept_open)
+    return kept_open

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from sweep_tasks.store import Store
+from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.timestamps.service import TimestampService
-from tests.cassandra.places import Place
 from tests.support.clock import PatientClock
 from tests.unit.store.test_contract import *  # noqa: F403
+from tests.unit.store.test_stretches import *  # noqa: F403
 
 
 @pytest.fixture
@@ -19,8 +18,7 @@ def clock() -> PatientClock:
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[Store]:
+def store(cassandra: CassandraStore) -> Store:
     """Versions are written at timestamps that the service has handed out, as every writer's are."""
-    with place.emptied() as made:
-        TimestampService(made).move_past(1_000_000)
-        yield made
+    TimestampService(cassandra).move_past(1_000_000)
+    return cassandra

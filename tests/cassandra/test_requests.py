@@ -20,20 +20,16 @@ class Watched:
     """How many requests of a store were not answered yet, at most, and how many there were."""
 
     def __init__(self, store: CassandraStore) -> None:
-        self.now = self.most = self.total = 0
+        self.most = self.total = 0
+        self._open: list[ResponseFuture] = []
         self._lock = threading.Lock()
         session_of(store).add_request_init_listener(self._began)
 
     def _began(self, future: ResponseFuture) -> None:
         with self._lock:
             self.total += 1
-            self.now += 1
-            self.most = max(self.most, self.now)
-        future.add_callbacks(self._ended, self._ended)
-
-    def _ended(self, _: object) -> None:
-        with self._lock:
-            self.now -= 1
+            self._open = [*(each for each in self._open if not each._event.is_set()), future]
+            self.most = max(self.most, len(self._open))
 
 
 def test_no_more_requests_are_under_way_than_allowed(place: Place, cassandra: CassandraStore) -> None:

@@ -1,0 +1,226 @@
+"""What must hold in every state, whoever stands still in it and never goes on.
+
+The yardstick is the plain model of `tests/properties/model.py`: a store that nobody ever swept. Most of it depends on
+what the store holds alone, and is looked at once for each content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from sweep_tasks.errors import SnapshotSwept
+from sweep_tasks.model import Cell, SweepStrategy
+from sweep_tasks.protection.catalog import Verdict
+from sweep_tasks.protection.records import Mode, Record, State
+from sweep_tasks.queue.encoding import FINE
+from sweep_tasks.queue.progress import QUEUES, Progress
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.system import PARKED, PROTECTIONS, QUEUE_CELLS, QUEUE_TIMESTAMPS, THRESHOLDS, TRANSACTIONS
+from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions.commits import CommitTable
+from tests.interleavings import search
+from tests.interleavings.processes import Position
+from tests.interleavings.search import Contents, all_of, fork
+from tests.interleavings.world import GREATEST, NOW_MS, SETTINGS, TABLE, A, B, S, World, protections, seen_by_reader
+from tests.properties.model import Place, seen_in
+from tests.support.clock import ManualClock
+
+MOMENTS = {S, GREATEST, 11, 12, 13, 15, 22, 23, 25, 32, 33, 35}
+"""Where a reader's answer changes, right before that, and what the scenarios protect."""
+READ_BY_READERS = (TABLE, THRESHOLDS, PROTECTIONS, TRANSACTIONS)
+_ROUNDS = 2
+"""Whoever settles comes again, and so does who sweeps: not everything need be done at once."""
+
+
+class Checks:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._read: set[Hashable] = set()
+        self._looked_at: set[tuple[Contents, bool]] = set()
+        self._before = protections(world.store).records()
+        self._marks: dict[Contents, dict[str, int]] = {}
+
+    # --- what a search asks -----------------------------------------------------------------------------------------
+
+    def at_rest(self, state: search.State) -> None:
+        contents, positions = state
+        emptied = any(position.has_called("truncate") for position in positions)
+        if (contents, emptied) not in self._looked_at:
+            self._looked_at.add((contents, emptied))
+            self._check_readers(contents.store, emptied)
+            self._check_counts(contents.store)
+            self._check_nothing_would_be_left_over(contents.store, emptied)
+        for promised in _promises(positions):
+            found = [record for record in protections(contents.store).records() if record.id == promised.id]
+            assert [(each.ts, each.state) for each in found] == [(promised.ts, State.ACCEPTED)], (
+                f"somebody was told that {promised.id} is accepted at {promised.ts}; on record is {found}"
+            )
+
+    def step(self, before: Contents, after: Contents) -> None:
+        now = self._risen_to(after)
+        for what, value in self._risen_to(before).items():
+            assert now[what] >= value, f"{what} fell from {value} to {now[what]}"
+
+    def at_the_end(self, state: search.State) -> None:
+        """Whoever was told nothing, since an answer was lost, and whatever it left behind, is for others to settle."""
+        if not any(each.lost_answers and (each.error or each.actor.commits) for each in state.positions):
+            self._check_nobody_is_surprised(state)
+        for position in state.positions:
+            if not (position.lost_answers and position.error):
+                self._check_what_it_says(position, state.contents.store)
+
+    # --- what they look at ------------------------------------------------------------------------------------------
+
+    def _check_nobody_is_surprised(self, state: search.State) -> None:
+        """What is on record was there before, or somebody was told that it is; or to look again, since another has
+        finished what it had begun."""
+        settled = any(each.actor.settles for each in state.positions)
+        told = [each.actor.holds for each in state.positions if _is_accepted(each) or (settled and each.error)]
+        explained = {(each.id, each.ts) for each in [*told, *self._before] if each}
+        for each in protections(state.contents.store).records():
+            assert (each.id, each.ts) in explained, f"{each} is left behind, and nobody was told of it"
+            assert each.state is State.ACCEPTED, f"{each} is left behind, and all have ended"
+            assert each.held_ts is None, f"{each} is left behind half moved, and all have ended"
+
+    def _check_what_it_says(self, position: Position, store: MemoryStore) -> None:
+        """To whoever asked it to do this."""
+        at = position.actor.reads_at
+        if at is not None and not position.error:
+            expected = {cell: value for cell in (A, B) if (value := self._unswept(cell, at, 0))}
+            assert position.result == expected, f"a reader at {at} was told {position.result}, not {expected}"
+        if position.actor.commits:
+            starts = range(GREATEST, TimestampService(store).greatest() + 1)
+            committed = [commit for commit in CommitTable(store).outcomes(starts).values() if commit >= 0]
+            assert bool(committed) == _is_accepted(position), f"{position.actor.name}: {position.error}; {committed}"
+
+    def _check_readers(self, store: MemoryStore, emptied: bool) -> None:
+        """A plain one, who trusts the threshold and the records, and the real one, who checks for itself. Once for all
+        stores that are the same to them."""
+        same_to_them = all_of(store, READ_BY_READERS), emptied
+        if same_to_them in self._read:
+            return
+        self._read.add(same_to_them)
+        threshold = Thresholds(store).of_tables([TABLE])[TABLE]
+        accepted = [each for each in protections(store).records() if each.state is State.ACCEPTED]
+        for t in MOMENTS | {threshold.for_readers, *(each.ts for each in accepted)}:
+            told = self._ask_real_reader(store, t)
+            for cell in (A, B):
+                expected = self._unswept(cell, t, threshold.mark if emptied else 0)
+                if t >= threshold.for_readers or any(_keeps(each, cell, t) for each in accepted):
+                    got = seen_in(store._tables[TABLE].versions(cell), t, self._world.commits)
+                    why = f"threshold {threshold.for_readers}, accepted {[(each.id, each.ts) for each in accepted]}"
+                    assert got == expected, f"a reader of {cell.row!r} at {t} sees {got!r}, not {expected!r}; {why}"
+                    assert told[cell] is not None, f"a reader of {cell.row!r} at {t} is turned away; {why}"
+                assert told[cell] in (None, expected), f"{cell.row!r} at {t}: told {told[cell]!r}, not {expected!r}"
+
+    def _unswept(self, cell: Cell, t: int, mark: int) -> bytes:
+        """Who reads below the mark of a truncation, and may, sees what was there before it."""
+        self._world.journal.emptied = {str(TABLE): mark} if t >= mark else {}
+        return self._world.journal.seen(_place(cell), t, self._world.commits)
+
+    @staticmethod
+    def _ask_real_reader(store: MemoryStore, t: int) -> dict[Cell, bytes | None]:
+        """None where it is told that its snapshot was swept."""
+        told: dict[Cell, bytes | None] = {}
+        for cell in (A, B):
+            try:
+                told[cell] = seen_by_reader(store, t, [cell]).get(cell, b"")
+            except SnapshotSwept:
+                told[cell] = None
+        return told
+
+    @staticmethod
+    def _check_counts(store: MemoryStore) -> None:
+        meta, records = protections(store).state()
+        spans = sum(len(each.targets) for each in records)
+        assert (meta.records, meta.spans) == (len(records), spans), f"{meta} does not count {records}"
+
+    def _risen_to(self, contents: Contents) -> dict[str, int]:
+        """Everything that never falls."""
+        found = self._marks.get(contents)
+        if found is None:
+            store = contents.store
+            threshold = Thresholds(store).of_tables([TABLE])[TABLE]
+            found = self._marks[contents] = {
+                **{f"progress of {each}": ts for each, ts in Progress(store).all().items()},
+                **{f"{each} threshold": Thresholds(store).of_strategy(each) for each in QUEUES},
+                "own threshold": threshold.own,
+                "mark": threshold.mark,
+                "timestamp": TimestampService(store).greatest(),
+                "version of the records": protections(store).metadata().version,
+            }
+        return found
+
+    # --- and in the end ---------------------------------------------------------------------------------------------
+
+    def _check_nothing_would_be_left_over(self, store: MemoryStore, emptied: bool) -> None:
+        """All who are under way stop here for good. What they left is settled, then released, and swept away."""
+        left = fork(store)
+        catalog = protections(left)
+        for _ in range(_ROUNDS):
+            for each in catalog.records():
+                catalog.settle(each, CommitTable(left).abort)
+        for each in catalog.records():
+            assert each.state is State.ACCEPTED, f"{each} was settled"
+            assert each.held_ts is None, f"{each} was settled"
+        self._check_readers(left, emptied)
+        for each in catalog.records():
+            catalog.release(each.id)
+        self._check_counts(left)
+        for _ in range(_ROUNDS):
+            _sweep_all(left)
+        for queue in (QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED):
+            assert not left._tables[queue].rows, f"{queue} is not empty after all was released and swept"
+        threshold = Thresholds(left).of_tables([TABLE])[TABLE]
+        strategies = threshold.metadata.strategies
+        for cell in (A, B):
+            self._check_one_version_is_left(left, cell, threshold.mark if emptied else 0, strategies)
+
+    def _check_one_version_is_left(
+        self, store: MemoryStore, cell: Cell, mark: int, strategies: frozenset[SweepStrategy]
+    ) -> None:
+        self._world.journal.emptied = {str(TABLE): mark}
+        newest = self._world.journal.newest(_place(cell), 2**62, self._world.commits)
+        value = b"" if newest is None else self._world.journal.writes[newest][_place(cell)]
+        wanted = {newest} if value else set()
+        allowed = wanted | ({-1, newest} if SweepStrategy.CONSERVATIVE in strategies else set())
+        found = set(store._tables[TABLE].versions(cell))
+        assert wanted <= found <= allowed, f"{cell.row!r} is left with {found}; {wanted} to {allowed} may stay"
+
+
+def _promises(positions: tuple[Position, ...]) -> Iterator[Record]:
+    """What somebody was told, unless another has begun to take it back."""
+    for each in positions:
+        others = (other for other in positions if other is not each and other.actor.lets_go_of and not other.error)
+        gone = {other.actor.lets_go_of for other in others if other.has_begun}
+        if each.actor.holds and _is_accepted(each) and each.actor.holds.id not in gone:
+            yield each.actor.holds
+
+
+def _is_accepted(position: Position) -> bool:
+    return isinstance(position.result, Verdict) and position.result.accepted
+
+
+def _keeps(record: Record, cell: Cell, t: int) -> bool:
+    covered = any(cell.row in target.rows for target in record.targets)
+    return covered and (t >= record.ts if record.mode is Mode.AFTER else t == record.ts)
+
+
+def _place(cell: Cell) -> Place:
+    return (str(TABLE), *cell)
+
+
+def _sweep_all(store: MemoryStore) -> None:
+    """When retention and grace are over, and the partition that the history is in is used up."""
+    clock = ManualClock(NOW_MS + 10 * SETTINGS.grace_s * 1_000)
+    service = TimestampService(store)
+    service.move_past((service.greatest() // FINE + 1) * FINE)
+    Puncher(store).punch(service, clock)
+    clock.advance(10 * SETTINGS.grace_s)
+    horizon = Horizon(service.greatest(), clock.now_ms())
+    for strategy in QUEUES:
+        ShardSweep(store, strategy, 0, horizon, clock, SweepOptions(grace_s=SETTINGS.grace_s)).run()

@@ -1,0 +1,182 @@
+"""All orders in which some processes can make their calls, each state that they lead to looked at once.
+
+A state is what the store holds and how far each process has come. Two orders that lead to the same state have the same
+future, so the search goes on from it once; how many orders there are is counted nevertheless. A process that stops for
+good is no case of its own: wherever it stops, the states that the others reach from there are among those looked at,
+since nobody says that it ever goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+from sweep_tasks.errors import SweepflowError
+from sweep_tasks.model import TableRef
+from sweep_tasks.store.memory import MemoryStore
+from tests.interleavings.processes import Actor, Position
+
+
+class Violation(AssertionError):
+    """What went wrong, and the shortest way there."""
+
+
+@dataclass(eq=False, slots=True)
+class Contents:
+    """A store as it is at some point; one object for all points where it is the same. Nobody writes to it."""
+
+    store: MemoryStore
+
+
+class State(NamedTuple):
+    contents: Contents
+    positions: tuple[Position, ...]
+
+
+class Checks(Protocol):
+    def at_rest(self, state: State) -> None:
+        """In every state, whoever stands still in it for however long."""
+
+    def step(self, before: Contents, after: Contents) -> None:
+        """Between two states."""
+
+    def at_the_end(self, state: State) -> None:
+        """When all have ended."""
+
+
+@dataclass(slots=True)
+class Explored:
+    states: int = 0
+    contents: int = 0
+    schedules: int = 0
+    longest: int = 0
+    outcomes: set[tuple[str, ...]] = field(default_factory=set)
+    """How the processes ended, in the order they were given."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.schedules:,} schedules of up to {self.longest} calls, {self.states:,} states, "
+            f"{self.contents:,} different contents of the store"
+        )
+
+
+class Search:
+    def __init__(self, store: MemoryStore, actors: Sequence[Actor], checks: Checks, lost_answers: int = 0) -> None:
+        """So many answers to calls that change something may be lost on the way."""
+        self._lost_answers = lost_answers
+        self._checks = checks
+        self._known: dict[Hashable, Contents] = {}
+        self._came_from: dict[State, tuple[State, int] | None] = {}
+        self._start = State(self._interned(fork(store)), tuple(map(Position, actors)))
+        self.explored = Explored()
+
+    def run(self) -> Explored:
+        """By the number of calls made: the first way found to a violation is a shortest one."""
+        level = {self._start: 1}
+        self._came_from[self._start] = None
+        while level:
+            following: dict[State, int] = {}
+            for state, ways in level.items():
+                for whose, further in self._steps(state):
+                    if further not in following:
+                        self._came_from[further] = state, whose
+                        self._expect(further, self._checks.at_rest, further)
+                        self.explored.states += 1
+                    if further.contents is not state.contents:
+                        self._expect(further, self._checks.step, state.contents, further.contents)
+                    following[further] = following.get(further, 0) + ways
+                if all(position.ended for position in state.positions):
+                    self._ended(state, ways)
+            self.explored.longest += bool(following)
+            level = following
+        self.explored.contents = len(self._known)
+        return self.explored
+
+    def _steps(self, state: State) -> Iterator[tuple[int, State]]:
+        may_be_lost = sum(position.lost_answers for position in state.positions) < self._lost_answers
+        for whose, position in enumerate(state.positions):
+            call = position.call
+            if call is None:
+                continue
+            store = state.contents.store if call.only_reads else fork(state.contents.store)
+            answer = call.make(store)
+            contents = state.contents if call.only_reads else self._interned(store)
+            before, behind = state.positions[:whose], state.positions[whose + 1 :]
+            yield whose, State(contents, (*before, position.after(answer), *behind))
+            if may_be_lost and not call.only_reads:
+                yield whose, State(contents, (*before, position.after(answer.lost()), *behind))
+
+    def _ended(self, state: State, ways: int) -> None:
+        self.explored.schedules += ways
+        self.explored.outcomes.add(tuple(outcome(position) for position in state.positions))
+        self._expect(state, self._checks.at_the_end, state)
+
+    def _expect(self, state: State, check: Callable[..., None], *of: object) -> None:
+        try:
+            check(*of)
+        except (AssertionError, SweepflowError) as error:
+            raise self._violation(error, state) from error
+
+    def _violation(self, error: Exception, state: State) -> Violation:
+        ends = [f"{each.actor.name}: {outcome(each)}" for each in state.positions]
+        said = str(error) if isinstance(error, AssertionError) else repr(error)
+        return Violation("\n".join([said, *self._schedule(state), *ends, f"after {self.explored.states} states"]))
+
+    def _schedule(self, state: State) -> list[str]:
+        calls: list[str] = []
+        at = state
+        while came_from := self._came_from[at]:
+            before, whose = came_from
+            position = before.positions[whose]
+            lost = ", and the answer is lost" if at.positions[whose].answers[-1].is_lost else ""
+            calls.append(f"{position.actor.name}: {position.call}{lost}")
+            at = before
+        return [f"{number}. {call}" for number, call in enumerate(reversed(calls), 1)]
+
+    def _interned(self, store: MemoryStore) -> Contents:
+        key = all_of(store)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Contents(store)
+        return found
+
+
+def outcome(position: Position) -> str:
+    if position.call is not None:
+        return f"stands before {position.call}"
+    if position.error is not None:
+        return type(position.error).__name__
+    accepted = getattr(position.result, "accepted", None)
+    return "done" if accepted is None else "accepted" if accepted else "refused"
+
+
+def fork(store: MemoryStore) -> MemoryStore:
+    """Another store that holds the same."""
+    copied = MemoryStore(store._clock)
+    for table, found in store._tables.items():
+        rows = {row: {column: dict(versions) for column, versions in each.items()} for row, each in found.rows.items()}
+        registers = {row: dict(columns) for row, columns in found.registers.items()}
+        copied._tables[table] = replace(found, rows=rows, registers=registers, row_index=None)
+    return copied
+
+
+def all_of(store: MemoryStore, tables: Collection[TableRef] | None = None) -> Hashable:
+    """Equal if the stores hold the same, in these tables if they are named."""
+    wanted = store._tables if tables is None else tables
+    return frozenset((table, *_all_of_table(store, table)) for table in wanted)
+
+
+def _all_of_table(store: MemoryStore, table: TableRef) -> tuple[Hashable, ...]:
+    found = store._tables[table]
+    rows = frozenset(
+        (row, column, frozenset(versions.items()))
+        for row, columns in found.rows.items()
+        for column, versions in columns.items()
+    )
+    registers = frozenset(
+        (row, column, register.value, register.expires_ms)
+        for row, columns in found.registers.items()
+        for column, register in columns.items()
+    )
+    return found.metadata, rows, registers

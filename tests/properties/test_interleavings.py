@@ -1,0 +1,199 @@
+"""Every order of calls that a few processes can make, tried with the real code, and proof that a wrong one is found."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from sweep_tasks.model import Cell, SweepStrategy
+from sweep_tasks.protection.records import Mode
+from sweep_tasks.store import Store
+from sweep_tasks.store.system import PROTECTIONS, THRESHOLDS
+from tests.interleavings.old_news import looking_first
+from tests.interleavings.processes import Actor
+from tests.interleavings.scenarios import RECORDS, THREE, WIDER, WITH_A_SWEEP, Scenario
+from tests.interleavings.search import Contents, Explored, Search, State, Violation
+from tests.interleavings.world import TABLE, A, World, change, move, protect, read, sweep, truncate
+
+pytestmark = pytest.mark.timeout(1_200)
+
+STRATEGIES = [SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH]
+
+
+# --- the real code ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", WITH_A_SWEEP)
+def test_no_order_of_calls_does_harm_while_a_sweep_and_somebody_else_are_at_work(
+    name: str, strategy: SweepStrategy
+) -> None:
+    nothing_goes_wrong(WITH_A_SWEEP[name](strategy))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_no_order_of_calls_does_harm_while_two_change_the_records(name: str) -> None:
+    nothing_goes_wrong(RECORDS[name]())
+
+
+@pytest.mark.parametrize("name", THREE)
+def test_no_order_of_calls_does_harm_while_three_are_at_work(name: str) -> None:
+    nothing_goes_wrong(THREE[name]())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", WIDER)
+def test_no_order_of_calls_of_two_long_runs_does_harm(name: str) -> None:
+    nothing_goes_wrong(WIDER[name]())
+
+
+@pytest.mark.parametrize("name", ["protect", "move", "release, all of it parked", "protect in a transaction"])
+def test_no_order_of_calls_does_harm_while_an_answer_is_lost(name: str) -> None:
+    nothing_goes_wrong(WITH_A_SWEEP[name](SweepStrategy.CONSERVATIVE), lost_answers=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", WITH_A_SWEEP)
+def test_no_order_of_calls_does_harm_while_two_answers_are_lost(name: str, strategy: SweepStrategy) -> None:
+    nothing_goes_wrong(WITH_A_SWEEP[name](strategy), lost_answers=2)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_no_order_of_calls_does_harm_while_two_change_the_records_and_an_answer_is_lost(name: str) -> None:
+    nothing_goes_wrong(RECORDS[name](), lost_answers=1)
+
+
+def nothing_goes_wrong(scenario: Scenario, lost_answers: int = 0) -> None:
+    explored = scenario.explore(lost_answers)
+    sys.stdout.write(f"{explored}\n")
+    assert scenario.ends <= explored.outcomes, f"{explored}; it never ends with {scenario.ends - explored.outcomes}"
+
+
+# --- each of the orders that keep it so, the other way round ----------------------------------------------------------
+
+
+WRONG_WAY_ROUND: dict[str, Callable[[], Scenario]] = {
+    "protect looks before its record is written": lambda: Scenario(
+        World(), (looking_first(THRESHOLDS, protect(25)), sweep()), set()
+    ),
+    "protect after looks before its record is written": lambda: Scenario(
+        World(), (looking_first(THRESHOLDS, protect(15, Mode.AFTER)), sweep()), set()
+    ),
+    "sweep reads the protections before it publishes": lambda: Scenario(
+        World(), (protect(25), looking_first(PROTECTIONS, sweep())), set()
+    ),
+    "move looks before it holds both": lambda: Scenario(
+        World().after(protect(15)), (looking_first(THRESHOLDS, move(25)), sweep()), set()
+    ),
+    "truncate reads the protections before it publishes its mark": lambda: Scenario(
+        World(), (looking_first(PROTECTIONS, truncate()), protect(25)), set()
+    ),
+    "a retention is relied on as of before it was on record": lambda: Scenario(
+        World(), (looking_first(THRESHOLDS, change(50)), sweep()), set()
+    ),
+    "sweep looks at the tables before it publishes": lambda: Scenario(
+        World(), (change(50), looking_first(None, sweep())), set()
+    ),
+    "a reader looks at the threshold before it reads": lambda: Scenario(
+        World(), (looking_first(THRESHOLDS, read(25)), sweep()), set()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_WAY_ROUND)
+def test_an_order_of_calls_that_does_harm_is_found_when(name: str) -> None:
+    with pytest.raises(Violation, match=r"a reader (of|at) .*\n1\. "):
+        WRONG_WAY_ROUND[name]().explore()
+
+
+# --- the search itself ------------------------------------------------------------------------------------------------
+
+
+class Unconcerned:
+    def at_rest(self, state: State) -> None:
+        """Nothing."""
+
+    def step(self, before: Contents, after: Contents) -> None:
+        """Nothing."""
+
+    def at_the_end(self, state: State) -> None:
+        """Nothing."""
+
+
+class AllCounted(Unconcerned):
+    """Two have counted to two."""
+
+    def at_the_end(self, state: State) -> None:
+        assert state.contents.store.get(TABLE, {A: 2})[A].value == b"2"
+
+
+def writer(number: int, calls: int) -> Actor:
+    def work(store: Store) -> None:
+        for each in range(calls):
+            store.put(1, {TABLE: {Cell(b"%d" % number, b"%d" % each): b"v"}})
+
+    return Actor(f"writer {number}", work)
+
+
+def counter(name: str) -> Actor:
+    """Reads, then writes: what another has written in between is lost."""
+
+    def work(store: Store) -> None:
+        found = store.get(TABLE, {A: 2}).get(A)
+        store.put(1, {TABLE: {A: b"%d" % (int(found.value) + 1 if found else 1)}})
+
+    return Actor(name, work)
+
+
+def empty() -> World:
+    world = World()
+    world.store.truncate(TABLE, before=100)
+    return world
+
+
+def orders(*actors: Actor) -> Explored:
+    return Search(empty().store, actors, Unconcerned()).run()
+
+
+def test_two_who_make_three_and_four_calls_can_do_so_in_thirty_five_orders() -> None:
+    found = orders(writer(1, 3), writer(2, 4))
+    assert found.schedules == math.comb(7, 3)
+    assert found.states == 4 * 5 - 1
+    assert found.longest == 7
+
+
+def test_three_are_tried_in_every_order_as_well() -> None:
+    assert orders(writer(1, 2), writer(2, 2), writer(3, 2)).schedules == math.factorial(6) // 2**3
+
+
+def test_states_that_several_orders_lead_to_are_looked_at_once() -> None:
+    found = orders(writer(1, 10), writer(2, 10))
+    assert found.schedules == math.comb(20, 10)
+    assert found.states == 11 * 11 - 1
+
+
+def test_an_update_that_gets_lost_is_found_and_the_way_there_is_told() -> None:
+    with pytest.raises(Violation) as found:
+        Search(empty().store, [counter("one"), counter("two")], AllCounted()).run()
+    way = str(found.value).splitlines()
+    assert {"1. one: get app.t", "2. two: get app.t"} <= set(way) or {"1. two: get app.t", "2. one: get app.t"} <= set(
+        way
+    )
+    assert {"one: done", "two: done"} <= set(way)
+
+
+def test_the_store_that_a_search_starts_from_stays_as_it_is() -> None:
+    world = empty()
+    Search(world.store, [writer(1, 3)], Unconcerned()).run()
+    assert world.store.scan(TABLE, 100).items == []
+
+
+def test_a_process_that_does_something_else_each_time_is_refused() -> None:
+    calls = iter(["scan", "tables"])
+    restless = Actor("restless", lambda store: store.scan(TABLE, 1) if next(calls) == "scan" else store.tables())
+    with pytest.raises(AssertionError, match="called tables, and before that with the same answers scan"):
+        Search(empty().store, [restless], Unconcerned()).run()
