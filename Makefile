@@ -7,8 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java postgres run ui cluster lint types layers test test-fast test-search test-real test-long \
-  bench format clean
+.PHONY: help setup java postgres run ui cluster lint types layers test test-fast test-search test-cassandra test-real \
+  test-long bench format clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -64,14 +64,16 @@ test-fast: $(READY)  ## Tests that need no server: rules, stores, scenarios, the
 test-search: $(READY)  ## Searches for counter-examples
 	$(BIN)/pytest -m "not long" tests/properties
 
-test-real: postgres $(READY)  ## Tests on a real Spark, a real Airflow, real servers of our own
+test-cassandra: postgres $(READY)  ## Tests on a real Cassandra and other servers of our own
 	$(BIN)/pytest -m "not long" tests/dev tests/cassandra
+
+test-real: $(READY)  ## Tests on a real Spark and a real Airflow
 	$(BIN)/pytest -m "not long" tests/spark tests/demo
 	$(BIN)/pytest -m "not long" tests/airflow
 
-# First what keeps one core busy each, side by side; then real servers, which have both cores to themselves.
+# First what keeps one core busy, or mostly waits, side by side; then what has both cores to itself.
 test: lint types layers  ## Everything that must pass before a change lands
-	$(MAKE) --jobs=2 --output-sync=target test-fast test-search
+	$(MAKE) --jobs=2 --output-sync=target test-cassandra test-fast test-search
 	$(MAKE) test-real
 
 test-long: postgres $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches
