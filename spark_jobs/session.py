@@ -24,6 +24,15 @@ def spark_session(name: str) -> SparkSession:
     return session
 
 
+def for_large_frames(session: SparkSession) -> SparkSession:
+    """One that looks at what a shuffle holds before it goes on. What suits a job of a few thousand rows does not suit
+    one that copies tables; both may run in one application."""
+    adaptive = session.newSession()
+    adaptive.conf.set("spark.sql.shuffle.partitions", 4 * session.sparkContext.defaultParallelism)
+    adaptive.conf.set("spark.sql.adaptive.enabled", True)
+    return adaptive
+
+
 class LazySpark:
     """A session that is started when it is first asked for."""
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import frames, workers
 from spark_jobs.frames import ENTRIES, RESULTS
+from spark_jobs.store_settings import store_settings
 from spark_jobs.windows import Cut, Windows, cuts, stretches
 from spark_jobs.workers import Brief, DedicatedRow, Part, SharedPart, Worker
 from sweep_tasks.clock import Clock
@@ -25,7 +26,6 @@ from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.reader import Batch, Reference
-from sweep_tasks.store import from_anywhere
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.engine import Judged, ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
@@ -33,11 +33,6 @@ from sweep_tasks.sweep.horizon import Horizon
 _ENTRIES_PER_TASK = 50_000
 _MANY = 2_000
 """Worth a second task."""
-_SECRETS = {"cassandra_user", "cassandra_password", "cassandra_key_password"}
-"""Workers have these from their own environment or file: what a task is given can be seen in Spark's pages and logs."""
-_STORE_SETTINGS = {
-    name for name in Settings.model_fields if name.startswith(("store", "sqlite_", "cassandra_"))
-} - _SECRETS
 
 
 @dataclass(slots=True)
@@ -101,9 +96,7 @@ class SparkShardSweep(ShardSweep):
     ) -> None:
         super().__init__(store, strategy, shard, horizon, clock, options)
         self._start_spark = spark
-        self._store_settings = settings.model_dump(include=_STORE_SETTINGS) | {
-            "store": from_anywhere(settings.store)  # workers of a cluster each work in a folder of their own
-        }
+        self._store_settings = store_settings(settings)
         self._counts_alone = touched is None
         self._touched = TouchedCells() if touched is None else touched
         self._protections = Protections([])  # of the queue's entries; who rejudges parked ones reads them anew
@@ -132,7 +125,8 @@ class SparkShardSweep(ShardSweep):
             spans += [Parking.started(first.hold, edge, edge + step) for edge in edges]
         if spans:
             brief = self._brief()
-            self._do(self._numbered(len(spans)), workers.rejudging(brief, spans), several=True)
+            at_most = self._options.budget.parked
+            self._do(self._numbered(len(spans)), workers.rejudging(brief, spans, at_most), several=True)
 
     # --- below the progress ---------------------------------------------------------------------------------------
 

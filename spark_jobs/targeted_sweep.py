@@ -17,8 +17,6 @@ if __name__ == "__main__":
     die_with_parent()
 
 import argparse
-import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +24,13 @@ from typing import Any
 
 import pendulum
 import structlog
-from pyspark.errors import PySparkException
 
-from spark_jobs.session import LazySpark, explained
+from spark_jobs.job import reported
+from spark_jobs.session import LazySpark
 from spark_jobs.shard import SparkShardSweep
 from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES
@@ -42,22 +40,12 @@ from sweep_tasks.sweep.summary import Summary
 
 def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
-    try:
-        _check_summary(given.summary)
+
+    def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
-        document = sweep(_order(given), settings)
-    except SweepflowError as error:
-        return _failed(error)
-    except PySparkException as error:
-        ours = explained(error)
-        if ours is None:
-            raise
-        return _failed(ours)
-    line = json.dumps(document)
-    if given.summary:
-        _write(given.summary, line)
-    print(line, flush=True)
-    return 0
+        return sweep(_order(given), settings)
+
+    return reported(swept, given.summary)
 
 
 def sweep(order: SweepOrder, settings: Settings) -> dict[str, Any]:
@@ -110,23 +98,6 @@ def _moment(text: str) -> int:
     if not isinstance(moment, pendulum.DateTime):
         raise BadValue("until", f"{text[:40]!r} is not a time; write it like 2026-01-31T10:00:00+00:00")
     return to_ms(moment)
-
-
-def _failed(error: SweepflowError) -> int:
-    print(f"error: {error}", file=sys.stderr, flush=True)
-    return error.exit_code
-
-
-def _check_summary(path: Path | None) -> None:
-    if path and (path.is_dir() or not path.parent.is_dir()):
-        raise BadValue("summary", f"{path} can't be written; name a file in a folder that exists")
-
-
-def _write(path: Path, line: str) -> None:
-    """Whoever finds the file finds all of it."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(f"{line}\n", encoding="utf-8")
-    draft.replace(path)
 
 
 if __name__ == "__main__":

@@ -169,10 +169,10 @@ class Desk:
         judge.judge(entries, self._brief.protections)
         yield from _results(summary, counted)
 
-    def rejudge(self, columns: Span) -> Iterator[pa.RecordBatch]:
-        """Parked entries within a stretch of columns."""
+    def rejudge(self, part: tuple[Span, int]) -> Iterator[pa.RecordBatch]:
+        """Parked entries within a stretch of columns, and how many of them at most."""
         judge, summary, counted = self._judge()
-        judge.rejudge_parked(columns)
+        judge.rejudge_parked(*part)
         yield from _results(summary, counted)
 
     def delete_aborted(self, found: tuple[int, set[int]]) -> Iterator[pa.RecordBatch]:
@@ -218,8 +218,10 @@ def counting(brief: Brief, parts: list[Part]) -> Worker:
     return _one_by_one(brief, parts, Desk.count)
 
 
-def rejudging(brief: Brief, stretches: list[Span]) -> Worker:
-    return _one_by_one(brief, stretches, Desk.rejudge)
+def rejudging(brief: Brief, stretches: list[Span], at_most: int) -> Worker:
+    """`at_most` is for all of them, 0 is no limit."""
+    share = -(-at_most // len(stretches))
+    return _one_by_one(brief, [(stretch, share) for stretch in stretches], Desk.rejudge)
 
 
 def deleting_aborted(brief: Brief, progress: int, aborted: set[int]) -> Worker:

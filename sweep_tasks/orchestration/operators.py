@@ -1,73 +1,48 @@
-"""One shard of one strategy as an Airflow task: a Spark job, or nothing at all if the shard has nothing new.
-
-The job writes its summary to a file named after the run, the task and the try; the task hands it on as its result. The
-store and its secrets go by the settings of the environment, never as an argument.
-"""
+"""One shard of one strategy as an Airflow task: a Spark job, or nothing at all if the shard has nothing new."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pendulum
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseOperator, BaseOperatorLink
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk import BaseOperator
 
-from spark_jobs.environment import TARGETED_SWEEP, java_problem, spark_environment
+from spark_jobs.environment import TARGETED_SWEEP
 from sweep_tasks.clock import SystemClock, from_ms, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.form import ShardTask, order_of
-from sweep_tasks.orchestration.machine import machine_slot, task_folder
-from sweep_tasks.orchestration.names import SPARK_CONNECTION
+from sweep_tasks.orchestration.machine import machine_slot
 from sweep_tasks.orchestration.pools import pool_name
 from sweep_tasks.orchestration.prepare import explained, spark_connection
 from sweep_tasks.orchestration.reading import readable
+from sweep_tasks.orchestration.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from airflow.sdk.types import TaskInstanceKey
 
     from sweep_tasks.sweep.order import SweepOrder
-
-GUARDED_SUBMIT = Path(__file__).with_name("spark-submit-guarded")
 
 INTERVAL_END = "{{ data_interval_end if data_interval_end is defined and data_interval_end else dag_run.run_after }}"
 """A run that was triggered without a logical date has no interval: it sweeps up to the moment it was asked for."""
 
 
-class SummaryLink(BaseOperatorLink):
-    """From the task's details to its summary, which is the first of its XComs."""
-
-    name = "Summary"
-
-    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 (given by Airflow)
-        address = conf.get("api", "base_url", fallback="").rstrip("/")
-        return f"{address}/dags/{ti_key.dag_id}/runs/{ti_key.run_id}/tasks/{ti_key.task_id}/xcom"
-
-
-class SweepShardOperator(SparkSubmitOperator):
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "until", "summary_file")
-    operator_extra_links = (SummaryLink(),)
+class SweepShardOperator(SparkJobOperator):
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "until")
 
     def __init__(self, *, strategy: SweepStrategy, shard: int, **kwargs: Any) -> None:
         super().__init__(
-            application=str(TARGETED_SWEEP),
+            application=TARGETED_SWEEP,
             name=f"sweep-{strategy}-{shard}",
-            conn_id=SPARK_CONNECTION,
-            spark_binary=str(GUARDED_SUBMIT),
             pool=pool_name(strategy, shard),
             **kwargs,
         )
         self.strategy = strategy
         self.shard = shard
         self.until = INTERVAL_END
-        self.summary_file = "{{ dag.dag_id }}-{{ run_id }}-{{ task.task_id }}-{{ ti.try_number }}.json"
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # ours has a result
         """The summary of the sweep."""
@@ -81,10 +56,6 @@ class SweepShardOperator(SparkSubmitOperator):
         self.log.info(readable(summary))
         return summary
 
-    def on_kill(self) -> None:
-        if self._hook is not None:
-            super().on_kill()
-
     def _sweep_without_spark(self, settings: Settings, order: SweepOrder) -> dict[str, Any] | None:
         from sweep_tasks.opening import open_store
         from sweep_tasks.sweep.idle import sweep_idle
@@ -94,23 +65,8 @@ class SweepShardOperator(SparkSubmitOperator):
         return json.loads(json.dumps(found.document() | {"engine": "idle"})) if found else None
 
     def _sweep_with_spark(self, settings: Settings, order: SweepOrder, context: Context) -> dict[str, Any]:
-        if problem := java_problem():
-            raise AirflowFailException(problem)
-        written = task_folder(settings) / self.summary_file
-        written.unlink(missing_ok=True)
-        self.application_args = [*arguments(order), "--summary", str(written)]
-        self.env_vars = spark_environment()
         with machine_slot(settings, self.strategy, self.log.info):
-            super().execute(context)
-        try:
-            summary: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise AirflowException(
-                f"summary: the Spark job ended well but left none at {written}; its driver must run on the worker's "
-                "machine, so set the deploy mode of the connection to client"
-            ) from None
-        written.unlink()
-        return summary
+            return self.submit(settings, arguments(order), context)
 
 
 class CheckLag(BaseOperator):

@@ -13,6 +13,7 @@ What a caller may rely on, and no more:
 - Writing cells, deleting them and adding sentinels are idempotent.
 - A scan visits rows in the store's own order (`row_order`), within a row columns in byte order, within a cell the
   newest version first. What is written while a scan is under way may or may not be seen.
+- A table can be scanned by several at once, each a stretch of that order.
 """
 
 from __future__ import annotations
@@ -76,6 +77,30 @@ class Size(NamedTuple):
     free: int
 
 
+class Stretch(NamedTuple):
+    """Part of the order in which a store scans, from `first` up to, but not including, `end`; empty is open. What the
+    bytes mean is the store's own affair: a row, or a place on a ring."""
+
+    first: bytes = b""
+    end: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Stretch(<{len(self.first)} bytes>, <{len(self.end)} bytes>)"
+
+    @classmethod
+    def between(cls, edges: Iterable[bytes]) -> list[Stretch]:
+        """All of the order, cut at these edges, which are in order and differ."""
+        inner = list(edges)
+        return [cls(first, end) for first, end in zip([b"", *inner], [*inner, b""], strict=True)]
+
+    def of_rows(self, rows: Span) -> Span:
+        """The rows that are in both, where a stretch is one of rows."""
+        ends = [end for end in (self.end, rows.end) if end]
+        return Span(max(self.first, rows.start), min(ends, default=b""))
+
+
+EVERYWHERE = Stretch()
+
 CellPage = Page[tuple[Cell, Version], Cell]
 VersionPage = Page[StoredVersion, tuple[Cell, int]]
 
@@ -136,6 +161,7 @@ class Store(ABC):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> CellPage:
         """A page of cells, each with its newest version below `before`; continue with `after=page.resume`."""
 
@@ -146,8 +172,14 @@ class Store(ABC):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> VersionPage:
         """A page of stored versions without their values."""
+
+    @abstractmethod
+    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
+        """The scan order in at most so many parts, at least one, of about the same size as far as the store can tell.
+        Every row is in exactly one of them, those that are written later too."""
 
     def row_order(self, row: bytes) -> object:
         """Sorts rows the way a scan visits them. Byte order, unless a store says otherwise."""

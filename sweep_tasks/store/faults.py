@@ -70,6 +70,7 @@ class FaultyStore(Store):
     timestamps = _call_point("timestamps")
     scan = _call_point("scan")
     scan_versions = _call_point("scan_versions")
+    stretches = _call_point("stretches")
     put = _call_point("put")
     put_late = _call_point("put_late")
     add_sentinels = _call_point("add_sentinels")

@@ -26,7 +26,7 @@ from sweep_tasks.model import (
     Version,
     VersionRange,
 )
-from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Store, VersionPage
+from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
 
 Versions = dict[int, bytes]
 Row = dict[bytes, Versions]
@@ -128,10 +128,11 @@ class MemoryStore(Store):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> CellPage:
         with self._lock:
             items: list[tuple[Cell, Version]] = []
-            for cell, versions in self._cells(table, rows, after):
+            for cell, versions in self._cells(table, stretch.of_rows(rows), after):
                 if cell.column not in columns or cell == after:
                     continue
                 version = _newest(versions, before)
@@ -148,10 +149,11 @@ class MemoryStore(Store):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> VersionPage:
         with self._lock:
             items: list[StoredVersion] = []
-            for cell, versions in self._cells(table, rows, after[0] if after else None):
+            for cell, versions in self._cells(table, stretch.of_rows(rows), after[0] if after else None):
                 for ts in sorted(versions, reverse=True):
                     if after and cell == after[0] and ts >= after[1]:
                         continue
@@ -159,6 +161,12 @@ class MemoryStore(Store):
                         return Page(items, (items[-1].cell, items[-1].ts))
                     items.append(StoredVersion(cell, ts, versions[ts] == DELETE_MARKER))
             return Page(items, None)
+
+    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
+        with self._lock:
+            index = self._table(table).sorted_rows()
+            each = max(1, -(-len(index) // parts))
+            return Stretch.between(index[each::each])
 
     def _cells(self, table: TableRef, rows: Span, since: Cell | None) -> Iterable[tuple[Cell, Versions]]:
         """Cells in order, from `since` on."""

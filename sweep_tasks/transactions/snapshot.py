@@ -23,8 +23,8 @@ from sweep_tasks.model import (
     Version,
     checked_name,
 )
-from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.store.contract import Page, Store, every
+from sweep_tasks.protection.tracker import Tracker
+from sweep_tasks.store.contract import EVERYWHERE, CellPage, Page, Store, Stretch, every
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED
 from sweep_tasks.transactions.writers import Writers
@@ -38,7 +38,7 @@ class Reading(NamedTuple):
     store: Store
     writers: Writers
     thresholds: Thresholds
-    protections: ProtectionCatalog
+    protections: Tracker
     page_cells: int
 
 
@@ -86,18 +86,36 @@ class Snapshot:
 
         A page may hold fewer cells than the limit, even none, and still not be the last.
         """
+        found = self.version_page(table, rows, columns, limit, after)
+        return Page([(cell, version.value) for cell, version in found.items], found.resume)
+
+    def version_page(
+        self,
+        table: TableRef | str,
+        rows: Span = EVERYTHING,
+        columns: ColumnChoice = EVERYTHING,
+        limit: int | None = None,
+        after: Cell | None = None,
+        stretch: Stretch = EVERYWHERE,
+    ) -> CellPage:
+        """As `page`, with the version that each cell shows: its start tells whether a cell has changed. Of the whole
+        table, or of a stretch, for several who read it at once."""
         ref = self._readable(as_table(table))
-        page = self._reading.store.scan(ref, self.at, rows, columns, limit or self._reading.page_cells, after)
+        page = self._reading.store.scan(ref, self.at, rows, columns, limit or self._reading.page_cells, after, stretch)
         visible, sentinel = self._visible(ref, dict(page.items))
         self._check_not_swept(ref, [rows], sentinel)
-        values = ((cell, visible.get(cell)) for cell, _ in page.items)
-        return Page([(cell, found.value) for cell, found in values if found and not found.is_delete], page.resume)
+        versions = ((cell, visible.get(cell)) for cell, _ in page.items)
+        return Page([(cell, found) for cell, found in versions if found and not found.is_delete], page.resume)
 
     def scan(
         self, table: TableRef | str, rows: Span = EVERYTHING, columns: ColumnChoice = EVERYTHING
     ) -> Iterator[tuple[Cell, bytes]]:
         """All cells of the range, fetched page by page."""
         return every(lambda after: self.page(table, rows, columns, after=after))
+
+    def check_readable(self, table: TableRef | str) -> None:
+        """Fails as a read of all rows would at this moment, without reading one."""
+        self._check_not_swept(self._readable(as_table(table)), [EVERYTHING], lone_sentinel=False)
 
     def _visible(self, table: TableRef, newest: Mapping[Cell, Version]) -> tuple[dict[Cell, Version], bool]:
         """From the newest version of each cell below our timestamp, step down to the one that may be seen; and whether
@@ -145,6 +163,6 @@ class Snapshot:
         threshold = self._reading.thresholds.of_tables([table])[table].for_readers
         if self.at >= threshold:
             return
-        records = [] if lone_sentinel else self._reading.protections.records()
+        records = () if lone_sentinel else self._reading.protections.refresh().records
         if lone_sentinel or not all(any(r.lets_read(table, span, self.at) for r in records) for span in rows):
             raise SnapshotSwept(table, self.at, threshold)

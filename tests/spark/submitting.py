@@ -216,6 +216,11 @@ class Jobs:
         given = [*spark, str(TARGETED_SWEEP), *arguments_for(store), *arguments]
         return self._start([str(spark_submit()), *given], spark_environment() | _variables(settings))
 
+    def submit_file(self, job: Path, *arguments: str, **settings: object) -> Job:
+        """Any job of ours."""
+        command = [str(spark_submit()), "--master", "local[2]", str(job), *arguments]
+        return self._start(command, spark_environment() | _variables(settings))
+
     def run(self, *arguments: str, **settings: object) -> Job:
         """Without `spark-submit`, on a path where there is nothing, and no Java in particular."""
         nothing = {"PATH": str(self._folder), "JAVA_HOME": ""}

@@ -26,8 +26,9 @@ from sweep_tasks.model import (
 )
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.requests import NO_LIMIT, Failed
-from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.store.cassandra.ring import token_of, tokens_of
 from sweep_tasks.store.chunks import chunks
+from sweep_tasks.store.contract import Stretch
 
 _ROWS_AT_ONCE = 50
 """Of one place, asked for in one request."""
@@ -97,11 +98,18 @@ class Cells:
                     yield [row for (row,) in together], column
 
     def scan(
-        self, name: str, before: int, rows: Span, columns: ColumnChoice, after: Cell | None, limit: int
+        self,
+        name: str,
+        before: int,
+        rows: Span,
+        columns: ColumnChoice,
+        after: Cell | None,
+        stretch: Stretch,
+        limit: int,
     ) -> Iterator[Any]:
         """Each cell with its newest version, in the order of the ring, fetched as it is asked for."""
         below, limits = ("", []) if before == MAX_TS else (" AND column2 > ?", [~before])
-        for where, keys, under_way in self._parts(name, rows, after):
+        for where, keys, under_way in self._parts(name, rows, after, stretch):
             chosen, choices = _within(_behind(after.column, columns) if after and under_way else columns)
             query = (
                 f"SELECT key, column1, column2, value FROM {name} WHERE {where}{chosen}{below}"
@@ -109,13 +117,15 @@ class Cells:
             )
             yield from self._fetch(query, [*keys, *choices, *limits], rows, limit)
 
-    def scan_versions(self, name: str, rows: Span, after: tuple[Cell, int] | None, limit: int) -> Iterator[Any]:
+    def scan_versions(
+        self, name: str, rows: Span, after: tuple[Cell, int] | None, stretch: Stretch, limit: int
+    ) -> Iterator[Any]:
         query = "SELECT key, column1, column2, value FROM {t} WHERE {where}"
         if after:
             (row, column), ts = after
             rest = query.format(t=name, where="key = ? AND column1 = ? AND column2 > ?")
             yield from self._fetch(rest, [row, column, ~ts], rows, limit)
-        for where, keys, under_way in self._parts(name, rows, after[0] if after else None):
+        for where, keys, under_way in self._parts(name, rows, after[0] if after else None, stretch):
             chosen, choices = _within(_behind(after[0].column, EVERYTHING) if after and under_way else EVERYTHING)
             yield from self._fetch(query.format(t=name, where=where + chosen), keys + choices, rows, limit)
 
@@ -125,14 +135,20 @@ class Cells:
         found = self._requests.rows(self._reading(query).bind(parameters), wanted)
         return (each for each in found if each.key in rows)
 
-    def _parts(self, name: str, rows: Span, after: Cell | None) -> Iterator[tuple[str, list[Any], bool]]:
+    def _parts(
+        self, name: str, rows: Span, after: Cell | None, stretch: Stretch
+    ) -> Iterator[tuple[str, list[Any], bool]]:
         """A scan as conditions on the row, and whether it is the row under way: the rest of that, other rows at its
         place on the ring (two may share a token), then all behind it. Rows of a range are all over the ring."""
+        first, end = tokens_of(stretch)
+        before_end, ends = ("", []) if end is None else (" AND token(key) < ?", [end])
         if rows.is_one:
-            yield "key = ?", [rows.start], True
+            token = token_of(rows.start)
+            if first <= token and (end is None or token < end):
+                yield "key = ?", [rows.start], True
             return
         if after is None:
-            yield "token(key) >= ?", [-(2**63)], False
+            yield f"token(key) >= ?{before_end}", [first, *ends], False
             return
         yield "key = ?", [after.row], True
         token = token_of(after.row)
@@ -140,7 +156,7 @@ class Cells:
         for row in sorted(each.key for each in self._requests.rows(same.bind((token, token)))):
             if row > after.row:
                 yield "key = ?", [row], False
-        yield "token(key) > ?", [token], False
+        yield f"token(key) > ?{before_end}", [token, *ends], False
 
     def _reading(self, query: str) -> PreparedStatement:
         return self._connection.prepared(query, self._connection.read_level)

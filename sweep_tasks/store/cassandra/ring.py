@@ -8,17 +8,37 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 from typing import Any, TypeVar
 
 from cassandra.cluster import Cluster
 from cassandra.metadata import Murmur3Token
 
+from sweep_tasks.store.contract import Stretch
+
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
+
+LEAST_TOKEN = -(2**63)
+_TOKENS = 2**64
+_token = Struct(">q")
 
 
 def token_of(row: bytes) -> int:
     token: int = Murmur3Token.hash_fn(row)
     return token
+
+
+def equal_stretches(parts: int) -> list[Stretch]:
+    """Tokens are hashes, so equal stretches of the ring hold about as many rows."""
+    edges = (LEAST_TOKEN + _TOKENS * number // parts for number in range(1, parts))
+    return Stretch.between(_token.pack(edge) for edge in edges)
+
+
+def tokens_of(stretch: Stretch) -> tuple[int, int | None]:
+    """Its first token, and the one it ends before; None: it goes on to the last."""
+    (first,) = _token.unpack(stretch.first) if stretch.first else (LEAST_TOKEN,)
+    (end,) = _token.unpack(stretch.end) if stretch.end else (None,)
+    return first, end
 
 
 class Ring:

@@ -34,9 +34,9 @@ from sweep_tasks.store.cassandra.cells import Cells
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.requests import NoSuchTable
-from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.store.cassandra.ring import equal_stretches, token_of
 from sweep_tasks.store.cassandra.schema import check
-from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Store, VersionPage
+from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
 
 Result = TypeVar("Result")
 FreshTimestamp = Callable[[], int]
@@ -110,9 +110,10 @@ class CassandraStore(Store):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> CellPage:
         found = self._first(
-            table, limit + 1, lambda name: self._cells.scan(name, before, rows, columns, after, limit + 1)
+            table, limit + 1, lambda name: self._cells.scan(name, before, rows, columns, after, stretch, limit + 1)
         )
         items = [(_cell(row), _version(row)) for row in found[:limit]]
         return Page(items, items[-1][0] if len(found) > limit else None)
@@ -123,10 +124,16 @@ class CassandraStore(Store):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> VersionPage:
-        found = self._first(table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after, limit + 1))
+        found = self._first(
+            table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after, stretch, limit + 1)
+        )
         items = [StoredVersion(_cell(row), ~row.column2, row.value == DELETE_MARKER) for row in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
+
+    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
+        return self._on(table, lambda _: equal_stretches(parts))
 
     def row_order(self, row: bytes) -> object:
         return token_of(row), row

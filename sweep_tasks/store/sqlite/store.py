@@ -29,8 +29,19 @@ from sweep_tasks.model import (
     VersionRange,
 )
 from sweep_tasks.store.chunks import chunks
-from sweep_tasks.store.contract import DEFAULT_PAGE, CellPage, Change, Page, Size, Store, VersionPage
+from sweep_tasks.store.contract import (
+    DEFAULT_PAGE,
+    EVERYWHERE,
+    CellPage,
+    Change,
+    Page,
+    Size,
+    Store,
+    Stretch,
+    VersionPage,
+)
 from sweep_tasks.store.metadata import dump_metadata, load_metadata
+from sweep_tasks.store.sqlite.conditions import Part, scan_parts
 from sweep_tasks.store.sqlite.connection import Connections, Durability
 from sweep_tasks.store.sqlite.schema import (
     STEPS,
@@ -44,9 +55,6 @@ from sweep_tasks.store.sqlite.schema import (
 
 CELLS_PER_TRANSACTION = 10_000
 CELLS_PER_STATEMENT = 500
-
-Part = tuple[str, list[Any]]
-"""A condition and its parameters."""
 
 
 class SQLiteStore(Store):
@@ -155,13 +163,14 @@ class SQLiteStore(Store):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> CellPage:
         # A bare column beside max() comes from the row that has the maximum: documented SQLite behaviour.
         query = (
             "SELECT row, col, max(ts), value FROM {name} WHERE ts < ? AND {where}"
             " GROUP BY row, col ORDER BY row, col LIMIT ?"
         )
-        parts = _parts(rows, columns, after)
+        parts = scan_parts(stretch.of_rows(rows), columns, after)
         found = self._fetch_parts(table, query, [(where, [before, *bounds]) for where, bounds in parts], limit + 1)
         items = [(Cell(row, column), Version(ts, value)) for row, column, ts, value in found[:limit]]
         return Page(items, items[-1][0] if len(found) > limit else None)
@@ -172,16 +181,28 @@ class SQLiteStore(Store):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
+        stretch: Stretch = EVERYWHERE,
     ) -> VersionPage:
         # length() of a blob reads its header only, so large values stay on disk.
         query = "SELECT row, col, ts, length(value) = 0 FROM {name} WHERE {where} ORDER BY row, col, ts DESC LIMIT ?"
-        parts = _parts(rows, EVERYTHING, after[0] if after else None)
+        parts = scan_parts(stretch.of_rows(rows), EVERYTHING, after[0] if after else None)
         if after:
             cell, ts = after
             parts.insert(0, ("row = ? AND col = ? AND ts < ?", [cell.row, cell.column, ts]))
         found = self._fetch_parts(table, query, parts, limit + 1)
         items = [StoredVersion(Cell(row, column), ts, bool(empty)) for row, column, ts, empty in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
+
+    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
+        """By the number of versions: a walk over the primary key, which takes neither keys nor values along."""
+        edges: list[bytes] = []
+        with self._reading(table) as (connection, name):
+            (versions,) = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
+            step = max(1, -(-versions // parts))
+            query = f"SELECT row FROM {name} WHERE row > ? ORDER BY row, col, ts LIMIT 1 OFFSET {step}"
+            while len(edges) < parts - 1 and (found := connection.execute(query, edges[-1:] or [b""]).fetchone()):
+                edges += found
+        return Stretch.between(edges)
 
     def _fetch_parts(self, table: TableRef, query: str, parts: list[Part], limit: int) -> list[Any]:
         found: list[Any] = []
@@ -250,7 +271,7 @@ class SQLiteStore(Store):
             " ORDER BY row, col LIMIT ?"
         )
         now = self._clock.now_ms()
-        parts = [(where, [now, *bounds]) for where, bounds in _parts(EVERYTHING, EVERYTHING, after)]
+        parts = [(where, [now, *bounds]) for where, bounds in scan_parts(EVERYTHING, EVERYTHING, after)]
         found = self._fetch_parts(table, query, parts, limit + 1)
         items = [(Cell(row, column), value) for row, column, value in found[:limit]]
         return Page(items, items[-1][0] if len(found) > limit else None)
@@ -360,30 +381,3 @@ def _gone_means_unknown(table: TableRef) -> Iterator[None]:
         if "no such table" in str(error):
             raise UnknownTable(table) from error
         raise
-
-
-def _parts(rows: Span, columns: ColumnChoice, after: Cell | None) -> list[Part]:
-    """A scan as conditions that the primary key serves from their first row to their last.
-
-    Going on in the middle of a row takes two: the rest of that row, then the rows behind it. A single comparison of
-    both columns would read a wide row from its start again for every page.
-    """
-    chosen, choices = _within("col", columns)
-    if after is None:
-        where, bounds = _within("row", rows)
-        return [(f"{where} AND {chosen}", bounds + choices)]
-    behind, bounds = _within("row", Span(after.row + b"\0", rows.end))
-    return [
-        (f"row = ? AND col > ? AND {chosen}", [after.row, after.column, *choices]),
-        (f"{behind} AND {chosen}", bounds + choices),
-    ]
-
-
-def _within(column: str, keys: ColumnChoice) -> Part:
-    if not isinstance(keys, Span):
-        return f"{column} IN ({', '.join('?' * len(keys))})", list(keys)
-    if keys.is_one:
-        return f"{column} = ?", [keys.start]
-    if keys.end:
-        return f"{column} >= ? AND {column} < ?", [keys.start, keys.end]
-    return f"{column} >= ?", [keys.start]

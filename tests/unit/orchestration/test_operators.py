@@ -10,8 +10,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sweep_tasks.errors import BadValue, NotInitialised, StoreBusy
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.operators import GUARDED_SUBMIT, INTERVAL_END, SweepShardOperator, arguments, moment_ms
+from sweep_tasks.orchestration.operators import INTERVAL_END, SweepShardOperator, arguments, moment_ms
 from sweep_tasks.orchestration.prepare import explained
+from sweep_tasks.orchestration.spark_job import GUARDED_SUBMIT
 from sweep_tasks.sweep.order import SweepOrder
 
 THOROUGH = SweepStrategy.THOROUGH

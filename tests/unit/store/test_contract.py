@@ -97,6 +97,7 @@ class TestTables:
             lambda: store.timestamps(nowhere, [A]),
             lambda: store.scan(nowhere, 5),
             lambda: store.scan_versions(nowhere),
+            lambda: store.stretches(nowhere, 2),
             lambda: store.put(5, {nowhere: {A: b"v"}}),
             lambda: store.add_sentinels(nowhere, [A]),
             lambda: store.delete_versions(nowhere, [(A, 5)]),

@@ -77,7 +77,9 @@ class World:
         self.store.put(start, {QUEUE_CELLS: {place: value}})
 
     def protect(self, name: str, ts: int, mode: Mode = Mode.AT, table: TableRef = TABLE) -> bool:
-        return ProtectionCatalog(self.store, clock=self.clock).protect(Record(name, ts, mode, (Target(table),))).accepted
+        return (
+            ProtectionCatalog(self.store, clock=self.clock).protect(Record(name, ts, mode, (Target(table),))).accepted
+        )
 
     def release(self, name: str) -> None:
         ProtectionCatalog(self.store).release(name)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_jobs.exports import Manifest, Written, manifest_of
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue
+from sweep_tasks.orchestration.exporting import (
+    SnapshotExportOperator,
+    arguments,
+    export_folder,
+    export_form,
+    readable,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With exports of shop.* at 100 and 200."""
+    for ts in (100, 200):
+        (tmp_path / f"{ts:019d}").mkdir()
+        document = Manifest(ts, ("shop.*",), {"shop.orders": Written(1, 0)}).document()
+        manifest_of(tmp_path / f"{ts:019d}").write_text(json.dumps(document))
+    return tmp_path
+
+
+def test_an_export_is_an_increment_since_the_last_one_of_the_same_tables(folder: Path) -> None:
+    assert arguments(folder, ["shop.*"], 300, full=False) == [
+        "--tables", "shop.*", "--at", "300", "--to", f"{folder}/{300:019d}", "--since", f"{folder}/{200:019d}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tables", "full"), [(["shop.*"], True), (["shop.*", "billing.*"], False)])
+def test_it_is_a_full_one_if_that_is_asked_for_or_there_is_none_before(
+    folder: Path, tables: list[str], full: bool
+) -> None:
+    assert arguments(folder, tables, 300, full=full) == [
+        "--tables", ",".join(tables), "--at", "300", "--to", f"{folder}/{300:019d}",
+    ]  # fmt: skip
+
+
+def test_a_second_try_does_not_build_on_the_first(folder: Path) -> None:
+    """What the first has finished is found by the job itself."""
+    words = arguments(folder, ["shop.*"], 200, full=False)
+    assert words[-4:] == ["--to", f"{folder}/{200:019d}", "--since", f"{folder}/{100:019d}"]
+
+
+def test_the_form_begins_with_the_tables_of_the_settings() -> None:
+    form = export_form(Settings(export_tables=("shop.*", "billing.bills")))
+    assert (form["tables"].value, form["full"].value) == ("shop.*, billing.bills", False)
+
+
+def test_a_folder_must_be_named() -> None:
+    with pytest.raises(BadValue, match="setting export_folder: is not given; name the folder that exports go to"):
+        export_folder(Settings())
+    assert export_folder(Settings(export_folder=Path("exports"))).is_absolute()
+
+
+def test_no_argument_of_a_task_carries_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////very/secret.db")
+    task = SnapshotExportOperator(task_id="export", at=7)
+    assert "secret" not in str({name: getattr(task, name) for name in task.template_fields})
+
+
+def test_a_summary_is_a_line_that_a_person_reads() -> None:
+    summary = {
+        "kind": "increment", "ts": 9, "folder": "/x/9", "since": "../7", "tables": {"a.b": {}, "a.c": {}},
+        "puts": 12, "deletes": 3, "files": 2, "made": True, "seconds": {"writing": 1.25, "counting": 0.25},
+    }  # fmt: skip
+    assert readable(summary) == (
+        "increment export since ../7: 12 cells, 3 deleted of 2 tables as of 9 in /x/9 in 1.5 s"
+    )
+    full = summary | {"kind": "full", "since": None, "deletes": 0, "made": False}
+    assert readable(full) == "full export: 12 cells of 2 tables as of 9 in /x/9, which was there already"

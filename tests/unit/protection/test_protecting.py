@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import AlreadyExists, AlreadySwept, RecordChanged, StoreBusy
+from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.protecting import hold, let_go, parsed, protecting
+from sweep_tasks.protection.records import Mode, Record, State
+from sweep_tasks.protection.targets import Target
+from sweep_tasks.store import Store
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.support.clock import ManualClock
+
+SETTINGS = Settings()
+
+
+@pytest.fixture
+def catalog(store: Store) -> ProtectionCatalog:
+    return ProtectionCatalog(store, SETTINGS)
+
+
+@pytest.fixture
+def wanted(table: TableRef) -> Record:
+    return Record("backup", 0, Mode.AT, (Target(table),))
+
+
+def test_a_fresh_timestamp_is_kept_while_the_block_lasts(store: Store, table: TableRef) -> None:
+    with protecting(store, SETTINGS, ["app.*"], meta={"for": "a report"}) as ts:
+        assert ts == TimestampService(store).greatest()
+        (record,) = ProtectionCatalog(store).records()
+        assert (record.ts, record.mode, record.state) == (ts, Mode.AT, State.ACCEPTED)
+        assert (record.targets, record.meta_type, record.meta) == (
+            (Target.parse("app.*"),),
+            "manual",
+            {"for": "a report"},
+        )
+    assert ProtectionCatalog(store).records() == []
+
+
+def test_what_goes_wrong_in_the_block_releases_too(store: Store, table: TableRef) -> None:
+    with pytest.raises(ZeroDivisionError), protecting(store, SETTINGS, [Target(table)]):
+        raise ZeroDivisionError
+    assert ProtectionCatalog(store).records() == []
+
+
+def test_two_blocks_at_once_do_not_meet(store: Store, table: TableRef) -> None:
+    with protecting(store, SETTINGS, ["app.items"]) as one, protecting(store, SETTINGS, ["app.items"]) as other:
+        assert one < other
+        assert len(ProtectionCatalog(store).records()) == 2
+
+
+def test_somebody_who_released_it_in_between_does_no_harm(store: Store, table: TableRef) -> None:
+    with protecting(store, SETTINGS, ["app.items"]):
+        catalog = ProtectionCatalog(store)
+        catalog.release(catalog.records()[0].id)
+
+
+def test_an_expiry_is_for_those_who_may_be_killed(store: Store, table: TableRef, clock: ManualClock) -> None:
+    with protecting(store, SETTINGS, ["app.items"], expires_s=60, clock=clock):
+        (record,) = ProtectionCatalog(store).records()
+        assert (record.meta_type, record.expires_ms) == ("expiry", clock.now_ms() + 60_000)
+
+
+def test_a_timestamp_that_was_swept_is_refused_and_the_earliest_is_named(store: Store, table: TableRef) -> None:
+    Thresholds(store).raise_strategy(SweepStrategy.CONSERVATIVE, 70)
+    with (
+        pytest.raises(AlreadySwept, match=r"50 can no longer be protected.* 70") as refused,
+        protecting(store, SETTINGS, ["app.items"], ts=50),
+    ):
+        raise AssertionError("not reached")
+    assert refused.value.earliest == 70
+    assert ProtectionCatalog(store).records() == []
+    with protecting(store, SETTINGS, ["app.items"], ts=70) as ts:
+        assert ts == 70
+
+
+def test_a_table_that_is_emptied_in_the_same_moment_costs_a_second_timestamp(
+    store: Store, table: TableRef, catalog: ProtectionCatalog, wanted: Record
+) -> None:
+    def fresh() -> int:
+        taken = TimestampService(store).fresh()
+        if taken < 3:
+            Catalog(store).truncate(table)
+        return taken
+
+    assert hold(catalog, wanted, fresh) == 3
+
+
+def test_one_that_is_emptied_all_the_time_is_given_up(
+    table: TableRef, store: Store, catalog: ProtectionCatalog, wanted: Record
+) -> None:
+    Thresholds(store).raise_mark(table, 1_000)
+    with pytest.raises(StoreBusy, match="its tables are emptied all the time"):
+        hold(catalog, wanted, itertools.count(1).__next__)
+    assert catalog.records() == []
+
+
+class TestASecondTry:
+    def test_goes_on_with_what_the_first_has_made(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+        numbers = itertools.count(10)
+        assert [hold(catalog, wanted, numbers.__next__) for _ in range(3)] == [10, 10, 10]
+        assert hold(catalog, wanted, numbers.__next__, ts=10) == 10
+
+    def test_finishes_what_the_first_has_begun(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+        catalog.begin(Record("backup", 7, Mode.AT, wanted.targets))
+        assert hold(catalog, wanted, itertools.count(10).__next__) == 7
+        assert catalog.get("backup").state is State.ACCEPTED
+
+    def test_begins_anew_if_what_the_first_began_came_too_late(
+        self, store: Store, catalog: ProtectionCatalog, wanted: Record
+    ) -> None:
+        catalog.begin(Record("backup", 7, Mode.AT, wanted.targets))
+        Thresholds(store).raise_strategy(SweepStrategy.CONSERVATIVE, 8)
+        assert hold(catalog, wanted, itertools.count(10).__next__) == 11
+
+    def test_does_not_take_another_record_for_its_own(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+        hold(catalog, wanted, itertools.count(10).__next__)
+        others = [
+            (Record("backup", 0, Mode.AT, parsed(["app.*"])), None),
+            (Record("backup", 0, Mode.AFTER, wanted.targets), None),
+            (wanted, 11),
+        ]
+        for other, ts in others:
+            with pytest.raises(AlreadyExists, match=r"stands with other tables or at another timestamp; release it"):
+                hold(catalog, other, itertools.count(20).__next__, ts)
+
+    def test_may_let_go_of_what_is_gone(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+        hold(catalog, wanted, itertools.count(10).__next__)
+        assert [let_go(catalog, "backup") for _ in range(2)] == [True, False]
+
+
+def test_whoever_decided_about_it_before_it_was_taken_up_again_must_look_again(
+    store: Store, catalog: ProtectionCatalog, wanted: Record
+) -> None:
+    """A run that has ended is cleared while somebody is about to release what it held."""
+    fresh = TimestampService(store).fresh
+    ts = hold(catalog, wanted, fresh)
+    seen = catalog.get("backup")
+    assert hold(catalog, wanted, fresh) == ts
+    with pytest.raises(RecordChanged):
+        catalog.release("backup", seen.version)
+    assert catalog.get("backup").ts == ts

@@ -1,0 +1,82 @@
+"""Several who share the scan of a table: part of the contract, on every store there is."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sweep_tasks.model import Cell, Span, TableRef
+from sweep_tasks.store import Store
+from sweep_tasks.store.contract import Stretch, every
+from tests.unit.store.test_contract import A, B, put
+
+
+def cells_of(store: Store, table: TableRef, stretch: Stretch, limit: int = 3) -> list[Cell]:
+    found = every(lambda after: store.scan(table, 100, limit=limit, after=after, stretch=stretch))
+    return [cell for cell, _ in found]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 40])
+def test_each_cell_is_in_exactly_one_whatever_is_written_later(store: Store, table: TableRef, parts: int) -> None:
+    cells = [Cell(b"row-%03d" % row, b"c%d" % column) for row in range(30) for column in range(2)]
+    store.put(5, {table: dict.fromkeys(cells, b"v")})
+    stretches = store.stretches(table, parts)
+    assert 1 <= len(stretches) <= parts
+    later = [Cell(row, b"c") for row in (b"\0", b"a", b"row-0", b"row-003x", b"row-029\0", b"z", b"\xff" * 20)]
+    store.put(6, {table: dict.fromkeys(later, b"v")})
+    seen = [cells_of(store, table, stretch) for stretch in stretches]
+    whole = [cell for cell, _ in every(lambda after: store.scan(table, 100, after=after))]
+    assert [cell for part in seen for cell in part] == whole
+    assert sorted(whole) == sorted(cells + later)
+
+
+def test_a_stretch_holds_about_its_share(store: Store, table: TableRef) -> None:
+    store.put(5, {table: {Cell(b"row-%05d" % row, b"c"): b"v" for row in range(1_000)}})
+    sizes = [len(cells_of(store, table, stretch, limit=500)) for stretch in store.stretches(table, 4)]
+    assert len(sizes) == 4
+    assert max(sizes) < 2 * 250
+
+
+def test_versions_are_cut_at_the_same_edges_as_cells(store: Store, table: TableRef) -> None:
+    cells = [Cell(b"row-%d" % row, b"c") for row in range(9)]
+    for ts in (5, 6, 7):
+        store.put(ts, {table: dict.fromkeys(cells, b"v")})
+    for stretch in store.stretches(table, 3):
+        found = list(
+            every(lambda after, part=stretch: store.scan_versions(table, limit=2, after=after, stretch=part))  # type: ignore[misc]
+        )
+        assert [each.cell for each in found][::3] == cells_of(store, table, stretch)
+        assert [each.ts for each in found] == [7, 6, 5] * (len(found) // 3)
+
+
+def test_a_stretch_and_a_range_of_rows_hold_what_is_in_both(store: Store, table: TableRef) -> None:
+    cells = [Cell(b"row-%d" % row, b"c") for row in range(9)]
+    store.put(5, {table: dict.fromkeys(cells, b"v")})
+    for rows in (Span(b"row-2", b"row-7"), Span.only(b"row-4"), Span(b"x")):
+        seen = [
+            cell
+            for stretch in store.stretches(table, 3)
+            for cell, _ in store.scan(table, 100, rows, stretch=stretch).items
+        ]
+        assert sorted(seen) == [cell for cell in cells if cell.row in rows]
+
+
+def test_an_empty_table_has_stretches_that_will_hold_what_comes(store: Store, table: TableRef) -> None:
+    stretches = store.stretches(table, 3)
+    assert [cells_of(store, table, stretch) for stretch in stretches] == [[] for _ in stretches]
+    put(store, table, (A, 5, b"v"), (B, 5, b"v"))
+    assert sorted(cell for stretch in stretches for cell in cells_of(store, table, stretch)) == [A, B]
+
+
+def test_a_row_is_never_cut(store: Store, table: TableRef) -> None:
+    store.put(5, {table: {Cell(b"wide", b"%03d" % column): b"v" for column in range(50)} | {A: b"v"}})
+    holding = [cells_of(store, table, stretch) for stretch in store.stretches(table, 8)]
+    assert sorted(len(cells) for cells in holding if cells) in ([1, 50], [51])
+
+
+def test_a_stretch_can_be_sent_and_does_not_show_its_bytes(store: Store, table: TableRef) -> None:
+    put(store, table, (A, 5, b"v"), (B, 5, b"v"))
+    stretches = store.stretches(table, 2)
+    assert pickle.loads(pickle.dumps(stretches)) == stretches  # noqa: S301 (our own)
+    assert "row-" not in repr(stretches)
