@@ -18,7 +18,7 @@ from rich.console import Console
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.errors import AirflowNotReady, BadValue
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
-from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.orchestration.names import SCHEDULED, TARGETED_SWEEP
 from sweep_tasks.orchestration.pools import pools_document
 from sweep_tasks.store import initialise_store
 
@@ -103,7 +103,8 @@ def up(
         initialise_store(run.settings.store, run.settings)
         try:
             with airflow:
-                airflow.unpause(TARGETED_SWEEP, paused=paused)
+                for dag_id in SCHEDULED:
+                    airflow.unpause(dag_id, paused=paused)
                 _welcome(run, airflow)
                 while True:
                     airflow.check()

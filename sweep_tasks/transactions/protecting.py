@@ -14,6 +14,7 @@ import structlog
 
 from sweep_tasks.errors import AlreadySwept, NotFound, StoreError
 from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.records import Record
 
 log = structlog.get_logger(__name__)
@@ -31,9 +32,10 @@ class Protecting:
         return bool(self._made or self._to_release)
 
     def protect(self, record: Record) -> None:
-        made = self._catalog.begin(replace(record, transaction=self._start))
-        self._made.append(made)
-        self._check(made)
+        with counted("protect"):
+            made = self._catalog.begin(replace(record, transaction=self._start))
+            self._made.append(made)
+            self._check(made)
 
     def release(self, record_id: str) -> None:
         """Asked for now, so that a wrong name fails here and not at the commit."""
@@ -48,7 +50,8 @@ class Protecting:
     def prepare(self) -> None:
         """The last step before the commit is decided. Whatever sweep publishes later reads the records later."""
         for record_id in self._to_release:
-            self._announced.append(self._catalog.announce_release(record_id, self._start))
+            with counted("release"):
+                self._announced.append(self._catalog.announce_release(record_id, self._start))
         for made in self._made:
             self._check(made)
 
