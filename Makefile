@@ -72,7 +72,7 @@ test-real: $(READY)  ## Tests on a real Spark and a real Airflow
 	$(BIN)/pytest -m "not long" tests/airflow
 
 # First what keeps one core busy, or mostly waits, side by side; then what has both cores to itself.
-test: lint types layers  ## Everything that must pass before a change lands
+test: lint types layers postgres  ## Everything that must pass before a change lands
 	$(MAKE) --jobs=2 --output-sync=target test-cassandra test-fast test-search
 	$(MAKE) test-real
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from sweep_tasks.model import Cell
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import Change
@@ -58,6 +60,20 @@ def test_an_update_that_would_change_nothing_looks_before_it_says_so(place: Plac
         other.update(THRESHOLDS, A, lambda _: b"4")
         assert cassandra.update(THRESHOLDS, A, lambda old: max(old or b"", b"5")) == b"5"
         assert other.read(THRESHOLDS, [A]) == {A: b"5"}
+
+
+def test_an_error_is_about_what_stands_and_not_about_a_guess(place: Place, cassandra: CassandraStore) -> None:
+    def two_at_least(standing: bytes | None) -> bytes:
+        if standing == b"9":
+            raise ValueError("there are nine already")
+        return b"2"
+
+    with place.opened() as other:
+        cassandra.update(THRESHOLDS, A, lambda _: b"9")
+        with pytest.raises(ValueError, match="nine already"):
+            cassandra.update(THRESHOLDS, A, two_at_least)
+        other.remove(THRESHOLDS, [A])
+        assert cassandra.update(THRESHOLDS, A, two_at_least) == b"2"
 
 
 def test_timestamps_of_several_processes_are_never_the_same(place: Place, cassandra: CassandraStore) -> None:

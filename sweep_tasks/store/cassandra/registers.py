@@ -103,13 +103,20 @@ class Registers:
         return bool(self._requests.decide(together).was_applied)
 
     def update(self, name: str, cell: Cell, change: Callable[[bytes | None], bytes]) -> bytes:
-        """What we saw last is as good a guess as any: if it is wrong, the failed attempt says what stands instead."""
+        """What we saw last is as good a guess as any: if it is wrong, the failed attempt says what stands instead. An
+        error is never about a guess: what stands is looked up first."""
         statement, key = self._setting(name), (name, cell)
         guessed = key in self._last_seen
         current = self._last_seen[key] if guessed else self._standing(name, cell)
         unanswered = 0
         for _ in range(_UPDATE_ATTEMPTS):
-            wanted = change(current)
+            try:
+                wanted = change(current)
+            except Exception:
+                if not guessed:
+                    raise
+                guessed, current = False, self._standing(name, cell)
+                continue
             if wanted == current and not guessed:
                 return wanted
             if wanted != current:
