@@ -8,7 +8,7 @@ Spark, to the workers that judge them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark import StorageLevel
@@ -124,9 +124,9 @@ class SparkShardSweep(ShardSweep):
             edges = range(first.start, max(sweep_ts, first.start + 1), step)
             spans += [Parking.started(first.hold, edge, edge + step) for edge in edges]
         if spans:
-            brief = self._brief()
             at_most = self._options.budget.parked
-            self._do(self._numbered(len(spans)), workers.rejudging(brief, spans, at_most), several=True)
+            work = self._numbered(len(spans))
+            self._do(work, lambda brief: workers.rejudging(brief, spans, at_most), several=True)
 
     # --- below the progress ---------------------------------------------------------------------------------------
 
@@ -157,7 +157,8 @@ class SparkShardSweep(ShardSweep):
         window.forget()
 
     def _delete_aborted(self, progress: int, aborted: set[int]) -> None:
-        self._do(self._numbered(1), workers.deleting_aborted(self._brief(), progress, aborted), several=True)
+        work = self._numbered(1)
+        self._do(work, lambda brief: workers.deleting_aborted(brief, progress, aborted), several=True)
 
     def _partitions_blocked(self, window: Window) -> set[int]:
         found = window.frame.where(f"commit >= {self._horizon.sweep_ts}").selectExpr(f"start DIV {FINE} AS partition")
@@ -291,18 +292,19 @@ class SparkShardSweep(ShardSweep):
             unreadable = aside.count()
             self._summary.quarantined += unreadable
             if unreadable:
-                self._do(aside, workers.setting_aside(self._brief()), several)
+                self._do(aside, workers.setting_aside, several)
         if count:
             tasks = -(-count // _ENTRIES_PER_TASK) if count > _ENTRIES_PER_TASK else 1 + (count >= _MANY)
-            self._do(frames.newest_by_segment(frames.readable(entries), tasks), workers.judging(self._brief()), several)
+            self._do(frames.newest_by_segment(frames.readable(entries), tasks), workers.judging, several)
         return count
 
     # --- Spark ----------------------------------------------------------------------------------------------------
 
-    def _do(self, work: DataFrame, worker: Worker, several: bool) -> None:
-        """The one place where something is done to the store, and counted."""
+    def _do(self, work: DataFrame, doing: Callable[[Brief], Worker], several: bool) -> None:
+        """The one place where something is done to the store, and counted. Which cells were touched is told only where
+        others may touch the same: telling takes workers as long as deciding."""
         several = several or bool(self._touched) or not self._counts_alone
-        results = work.mapInArrow(worker, frames.ddl(RESULTS))
+        results = work.mapInArrow(doing(replace(self._brief(), tells_cells=several)), frames.ddl(RESULTS))
         if several:
             results = results.persist(StorageLevel.DISK_ONLY)
             self._touched.add(results)

@@ -58,6 +58,8 @@ class Brief:
     grace_s: int
     dry_run: bool
     protections: Protections = field(default_factory=lambda: Protections([]))
+    tells_cells: bool = True
+    """Which cells were touched, not only how many."""
 
     @contextmanager
     def opened(self) -> Iterator[Desk]:
@@ -167,18 +169,18 @@ class Desk:
         entries = [entry for batch in batches for entry in _decoded_entries(batch)]
         judge, summary, counted = self._judge()
         judge.judge(entries, self._brief.protections)
-        yield from _results(summary, counted)
+        yield from self._results(summary, counted)
 
     def rejudge(self, part: tuple[Span, int]) -> Iterator[pa.RecordBatch]:
         """Parked entries within a stretch of columns, and how many of them at most."""
         judge, summary, counted = self._judge()
         judge.rejudge_parked(*part)
-        yield from _results(summary, counted)
+        yield from self._results(summary, counted)
 
     def delete_aborted(self, found: tuple[int, set[int]]) -> Iterator[pa.RecordBatch]:
         brief = self._brief
         delete_aborted(self._store, self._view, brief.strategy, brief.shard, *found)
-        yield from _results(Summary(brief.strategy, brief.shard, 0), Counted())
+        yield _totals(Summary(brief.strategy, brief.shard, 0), Counted())
 
     def set_aside(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         quarantine = Quarantine(self._store, TimestampService(self._store))
@@ -192,7 +194,12 @@ class Desk:
             ]  # fmt: skip
             if not self._brief.dry_run:
                 quarantine.add(found)
-        yield from _results(Summary(self._brief.strategy, self._brief.shard, 0), Counted())
+        yield _totals(Summary(self._brief.strategy, self._brief.shard, 0), Counted())
+
+    def _results(self, summary: Summary, counted: Counted) -> Iterator[pa.RecordBatch]:
+        if self._brief.tells_cells and (counted.ranged or counted.sentinels):
+            yield _cells(counted)
+        yield _totals(summary, counted)
 
     def _judge(self) -> tuple[Judge, Summary, Counted]:
         brief = self._brief
@@ -283,28 +290,30 @@ def _decoded_entries(batch: pa.RecordBatch) -> Iterator[Entry]:
         yield Entry(tables[table], table_id, Cell(row, column), start, commit, delete)
 
 
-def _results(summary: Summary, counted: Counted) -> Iterator[pa.RecordBatch]:
+def _cells(counted: Counted) -> pa.RecordBatch:
     ranged, sentinels = set(counted.ranged), set(counted.sentinels)
     cells = list(ranged | sentinels)
-    if cells:
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([_number_of(*cell) for cell in cells], pa.int64()),
-                pa.array([cell in ranged for cell in cells], pa.bool_()),
-                pa.array([cell in sentinels for cell in cells], pa.bool_()),
-                *(pa.nulls(len(cells)).cast(each.type) for each in list(_RESULTS)[3:]),
-            ],
-            schema=_RESULTS,
-        )
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([_number_of(*cell) for cell in cells], pa.int64()),
+            pa.array([cell in ranged for cell in cells], pa.bool_()),
+            pa.array([cell in sentinels for cell in cells], pa.bool_()),
+            *(pa.nulls(len(cells)).cast(each.type) for each in list(_RESULTS)[3:]),
+        ],
+        schema=_RESULTS,
+    )
+
+
+def _totals(summary: Summary, counted: Counted) -> pa.RecordBatch:
     totals = {
         "worker": _me(),
-        "range_deletes": len(ranged),
-        "sentinels": len(sentinels),
+        "range_deletes": len(counted.ranged),
+        "sentinels": len(counted.sentinels),
         "aborted_deletes": summary.aborted_deletes,
         "parked": summary.parked,
         "unparked": summary.unparked,
     }
-    yield _rows(_RESULTS, [totals])
+    return _rows(_RESULTS, [totals])
 
 
 def _unreadable_row(entry: Quarantined) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from itertools import islice
 
 import mmh3
 
+from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.encoding import var_long
 from sweep_tasks.errors import TransactionTooLarge
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
@@ -34,6 +35,7 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
 
 _PRESENT = b""
+_REMEMBERED_MS = 60_000
 _MARKED_PARTITIONS = 10_000
 _DUMMY = write_bytes(0, Cell(b"0", b"0"), False)
 """The value of a reference: only its write index is read."""
@@ -53,10 +55,13 @@ def shard_of(table: TableRef, cell: Cell, shards: int) -> int:
 class QueueWriter:
     """What a transaction manager is given as its queue."""
 
-    def __init__(self, store: Store, ids: TableIds | None = None) -> None:
+    def __init__(self, store: Store, ids: TableIds | None = None, clock: Clock | None = None) -> None:
         self._store = store
         self._ids = ids or TableIds(store)
         self._progress = Progress(store)
+        self._clock = clock or SystemClock()
+        self._shards = 1
+        self._look_again_ms = 0
         self._marked: set[tuple[Target, int]] = set()
         """Partitions known to be marked. One that a sweep has cleaned since is below the published threshold, so the
         look that follows enqueuing aborts whoever relied on this memory."""
@@ -87,7 +92,7 @@ class QueueWriter:
                 self._fill_dedicated(start, target, entries, put)
 
     def _by_target(self, writes: Writes, tables: Mapping[TableRef, TableMetadata]) -> dict[Target, list[bytes]]:
-        shards = self._progress.shards()
+        shards = self._known_shards()
         queued: dict[Target, list[bytes]] = {}
         for table, values in writes.items():
             strategy = tables[table].strategy
@@ -98,6 +103,13 @@ class QueueWriter:
                 target = strategy, shard_of(table, cell, shards)
                 queued.setdefault(target, []).append(write_bytes(table_id, cell, not value))
         return queued
+
+    def _known_shards(self) -> int:
+        """There are never fewer, and those that there were are swept for ever: who knows of fewer does no harm."""
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._look_again_ms:
+            self._shards, self._look_again_ms = self._progress.shards(), now_ms + _REMEMBERED_MS
+        return self._shards
 
     def _mark_partition(self, start: int, targets: Mapping[Target, object], put: Put) -> None:
         unmarked = [target for target in targets if (target, fine(start)) not in self._marked]

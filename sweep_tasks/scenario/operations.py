@@ -80,7 +80,9 @@ class Operations:
         return {"ok": True}
 
     def shards(self, n: int) -> Outcome:
-        return {"shards": self._progress.raise_shards(n)}
+        raised = self._progress.raise_shards(n)
+        self._queue = QueueWriter(self._store)  # who writes next knows of it
+        return {"shards": raised}
 
     def truncate(self, table: TableRef) -> Outcome:
         self._catalog.truncate(table)

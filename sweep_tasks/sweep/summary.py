@@ -41,17 +41,17 @@ class DistinctCells:
     """Counts cells, each once however many batches touch it."""
 
     def __init__(self) -> None:
-        self._seen: set[tuple[TableRef, Cell]] = set()
+        self._seen: dict[TableRef, set[Cell]] = {}
 
     def add(self, by_table: dict[TableRef, set[Cell]]) -> None:
         for table, cells in by_table.items():
-            self._seen.update((table, cell) for cell in cells)
+            self._seen.setdefault(table, set()).update(cells)
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return sum(map(len, self._seen.values()))
 
     def __iter__(self) -> Iterator[tuple[TableRef, Cell]]:
-        return iter(self._seen)
+        return ((table, cell) for table, cells in self._seen.items() for cell in cells)
 
 
 @dataclass(slots=True)

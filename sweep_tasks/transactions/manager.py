@@ -46,7 +46,7 @@ class TransactionManager:
         nothing will ever sweep what they replace but a scan of the whole table."""
         self.settings = settings or Settings()
         if queue is None and enqueue:
-            queue = QueueWriter(store)
+            queue = QueueWriter(store, clock=clock)
         self.store = store
         self._clock = clock or SystemClock()
         self.timestamps = TimestampService(store)

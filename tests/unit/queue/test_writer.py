@@ -26,6 +26,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.faults import ProcessCrashed, crash, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+from tests.support.clock import ManualClock
 from tests.unit.queue.recording import Recorder
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
@@ -97,6 +98,21 @@ class TestWhereWritesGo:
             shared_row(1, CONSERVATIVE, 0): [(5, -1)],
             dedicated: [(5, index) for index in range(51)],
         }
+
+    def test_the_number_of_shards_is_looked_up_once_a_minute(self, store: Store, clock: ManualClock) -> None:
+        """There are never fewer: whoever knows of fewer writes where sweeps look all the same."""
+        writer = QueueWriter(store, clock=clock)
+
+        def shards_written(start: int) -> set[int]:
+            writer.enqueue(start, {TABLE: cells(40)}, TABLES)
+            return {read_cells_row(row)[1].shard for row in queued(store)}
+
+        assert shards_written(5) == {0}
+        Progress(store).raise_shards(4)
+        clock.advance(59)
+        assert shards_written(6) == {0}
+        clock.advance(1)
+        assert shards_written(7) == {0, 1, 2, 3}
 
     def test_fifty_is_counted_for_each_shard_alone(self, store: Store) -> None:
         Progress(store).raise_shards(4)
