@@ -64,7 +64,8 @@ test-fast: $(READY)  ## Tests that need no server: rules, stores, scenarios, the
 test-search: $(READY)  ## Searches for counter-examples
 	$(BIN)/pytest -m "not long" tests/properties
 
-test-cassandra: postgres $(READY)  ## Tests on a real Cassandra and other servers of our own
+test-cassandra: $(READY)  ## Tests on a real Cassandra and other servers of our own
+	$(MAKE) postgres
 	$(BIN)/pytest -m "not long" tests/dev tests/cassandra
 
 test-real: $(READY)  ## Tests on a real Spark and a real Airflow
@@ -72,7 +73,7 @@ test-real: $(READY)  ## Tests on a real Spark and a real Airflow
 	$(BIN)/pytest -m "not long" tests/airflow
 
 # First what keeps one core busy, or mostly waits, side by side; then what has both cores to itself.
-test: lint types layers postgres  ## Everything that must pass before a change lands
+test: lint types layers  ## Everything that must pass before a change lands
 	$(MAKE) --jobs=2 --output-sync=target test-cassandra test-fast test-search
 	$(MAKE) test-real
 
