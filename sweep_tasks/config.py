@@ -5,12 +5,24 @@ The environment wins over the file. Nothing else in the project reads the enviro
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AwareDatetime, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
@@ -34,6 +46,42 @@ def _listed(given: Any) -> Any:
 Checked = TypeVar("Checked")
 Consistency = Literal["one", "two", "three", "quorum", "local_quorum", "each_quorum", "all"]
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
+Share = Annotated[Decimal, Field(le=1, decimal_places=9)]
+"""Decimal, so that it is exactly what was written."""
+
+
+class TableThresholds(BaseModel):
+    """What a table has instead of the general `compaction_…` settings of these names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    dense_tombstones: int | None = None
+    dense_share: Share | None = None
+    eligible_share: Share | None = None
+    run_warn: int | None = None
+    run_fail: int | None = None
+    overlap_share: Share | None = None
+
+
+class ByTable(dict[str, TableThresholds]):
+    """Settings are never changed, so this can have the hash that a dict lacks: stores are kept by their settings."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+def _from_json(given: Any) -> Any:
+    """A variable holds one string; a file may hold a table of its own instead."""
+    if not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given, parse_float=Decimal) if given.strip() else {}
+    except (ValueError, RecursionError):
+        example = '{"shop.orders": {"eligible_share": 0.1}}'
+        raise PydanticCustomError("json", "is not JSON; write it like {example}", {"example": example}) from None
+
+
+Tables = Annotated[dict[str, TableThresholds], NoDecode, BeforeValidator(_from_json), AfterValidator(ByTable)]
 
 
 class Settings(BaseSettings):
@@ -126,6 +174,31 @@ class Settings(BaseSettings):
     )
     lag_objective_thorough_s: int = Field(
         default=10_800, gt=0, description="how far behind a thorough shard may be before somebody is told"
+    )
+    compaction_dense_tombstones: int = Field(
+        default=100, description="a block with this many tombstones is dense; 0 or less: their number does not count"
+    )
+    compaction_dense_share: Share = Field(
+        default=Decimal("0.5"),
+        description="a block is dense if tombstones are this share of its bytes; 0 or less: their bytes do not count",
+    )
+    compaction_eligible_share: Share = Field(
+        default=Decimal("0.05"),
+        description="a file with this share of dense blocks is compacted; 0 or less: none is, for whatever reason",
+    )
+    compaction_run_warn: int = Field(
+        default=1_000,
+        description="a file with this many dead cells in a row is compacted: the server warns; 0 or less: it does not",
+    )
+    compaction_run_fail: int = Field(
+        default=100_000, description="where the server fails a read over dead cells; 0 or less: it does not"
+    )
+    compaction_overlap_share: Share = Field(
+        default=Decimal("0.5"),
+        description="tombstones for each key around them at which a file is compacted; 0 or less: they do not count",
+    )
+    compaction_tables: Tables = Field(
+        default=ByTable(), description="what is different for a table, by its name, as JSON or a table of the file"
     )
     protections_schedule: str = Field(
         default="*/10 * * * *", description="when protections are reconciled with their owners, as cron writes it"
@@ -258,4 +331,6 @@ def as_environment(settings: Settings) -> dict[str, str]:
 def _as_text(value: Any) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
+    if isinstance(value, ByTable):
+        return json.dumps({table: own.model_dump(mode="json", exclude_unset=True) for table, own in value.items()})
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -301,6 +301,28 @@ class JobFailed(SweepflowError):
     """A Spark job ended with an error; what it had done by then stands, and the next one goes on from there."""
 
 
+# --- SSTables ---------------------------------------------------------------------------------------------------
+
+
+class SSTableGone(SweepflowError):
+    """The file was there when somebody listed it; since then Cassandra has put others in its place."""
+
+    code = "not_found"
+    exit_code = EXIT_NOT_FOUND
+
+    def __init__(self, file: object) -> None:
+        super().__init__(f"file: {file} is gone, Cassandra has compacted or dropped it; list the table's files again")
+
+
+class SSTableUnreadable(SweepflowError):
+    """A file is damaged, or the tool that reads it failed; nothing was changed."""
+
+    code = "unreadable"
+
+    def __init__(self, file: object, problem: str) -> None:
+        super().__init__(f"file: {file} can't be measured, {problem}; check it with 'nodetool verify' on its table")
+
+
 # --- servers of our own on this machine -------------------------------------------------------------------------
 
 

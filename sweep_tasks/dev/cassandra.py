@@ -129,6 +129,11 @@ class LocalCluster:
         self._check_number(number)
         return self._node(self._state(), number).nodetool(*arguments)
 
+    def tool(self, number: int, main: str) -> list[str]:
+        """How to start one of Cassandra's tools that read the files of a node."""
+        self._check_number(number)
+        return self._node(self._state(), number).tool(main)
+
     # --- what there is to know --------------------------------------------------------------------------------------
 
     @property
@@ -151,6 +156,9 @@ class LocalCluster:
     def status(self) -> list[NodeStatus]:
         state = ClusterState.read(self.folder)
         return [self._status(state, number) for number in self._numbers]
+
+    def data_folder(self, number: int) -> Path:
+        return self._folder_of(number) / "data"
 
     def log(self, number: int) -> Path:
         return self._folder_of(number) / "log"

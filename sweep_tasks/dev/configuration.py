@@ -22,6 +22,17 @@ LOGGING = """<configuration>
 </configuration>
 """
 
+TOOL_LOGGING = """<configuration>
+  <appender name="console" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
+    <encoder><pattern>%-5level %date{ISO8601} %msg%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="console"/></root>
+</configuration>
+"""
+"""What a tool prints is its answer, so what it logs goes elsewhere."""
+TOOL_LOGGING_FILE = "logback-tools.xml"
+
 _SMALL = {
     "memtable_heap_space": "128MiB",
     "memtable_offheap_space": "64MiB",
@@ -101,3 +112,4 @@ def write_configuration(folder: Path, yaml: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cassandra.yaml").write_text(yaml)
     (folder / "logback.xml").write_text(LOGGING)
+    (folder / TOOL_LOGGING_FILE).write_text(TOOL_LOGGING)

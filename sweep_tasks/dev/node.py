@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweep_tasks.dev.configuration import cassandra_yaml, tokens_of, write_configuration
+from sweep_tasks.dev.configuration import TOOL_LOGGING_FILE, cassandra_yaml, tokens_of, write_configuration
 from sweep_tasks.dev.options import DAEMON, NODETOOL, heap, java_command
 from sweep_tasks.dev.process import Started, start_process
 from sweep_tasks.dev.state import ClusterState
@@ -71,6 +71,15 @@ class Node:
             said = (done.stdout + done.stderr).strip().splitlines()[-_LINES_SHOWN:]
             raise self._tool_failed(arguments, "\n".join(said) or "it said nothing")
         return done.stdout
+
+    def tool(self, main: str) -> list[str]:
+        """How to start a tool that reads the node's files, running or not; its arguments go behind."""
+        properties = {
+            "cassandra.config": (self.folder / "cassandra.yaml").as_uri(),
+            "cassandra.storagedir": self.folder,
+            "logback.configurationFile": self.folder / TOOL_LOGGING_FILE,
+        }
+        return java_command(_java(), self.jars, main, ["-Xmx256m"], properties)
 
     def last_words(self) -> str:
         """The end of its log, less what says nothing about the cause: frames of the stack, and the orderly shutdown."""

@@ -12,6 +12,8 @@ from pathlib import Path
 
 DAEMON = "org.apache.cassandra.service.CassandraDaemon"
 NODETOOL = "org.apache.cassandra.tools.NodeTool"
+SSTABLEDUMP = "org.apache.cassandra.tools.SSTableExport"
+SSTABLEMETADATA = "org.apache.cassandra.tools.SSTableMetadataViewer"
 
 _EXPORTS = [
     "java.base/java.lang.ref",

@@ -1,0 +1,1 @@
+"""Which files hold many tombstones, and what compacting them is worth."""

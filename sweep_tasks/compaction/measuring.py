@@ -1,0 +1,182 @@
+"""What one SSTable holds: its tombstones by block and by age, its keys, and what a reader has to step over.
+
+Counted once for each file, as files never change. What may be dropped depends on gc_grace and on the moment, so the
+ages are kept with the counts, and the answer is computed from them whenever somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+from sweep_tasks.compaction.cache import Cache
+from sweep_tasks.compaction.chunks import UNCOMPRESSED_BLOCK, Chunks, chunks_of
+from sweep_tasks.compaction.dump import PARTITION, Dumped, Tools, entries_of
+from sweep_tasks.compaction.encoding import Encoding, encoding_of, head
+from sweep_tasks.compaction.entries import (
+    Expiry,
+    Reading,
+    reading_of_marker,
+    reading_of_partition,
+    reading_of_row,
+)
+from sweep_tasks.compaction.placing import Placing
+from sweep_tasks.compaction.sstables import SSTable
+from sweep_tasks.compaction.tombstones import Measured, Pile, SSTableStatistics
+from sweep_tasks.errors import BadValue, SSTableGone, SSTableUnreadable
+from sweep_tasks.store.cassandra.ring import token_of
+
+AGES_PER_BLOCK = 16
+"""Ages a block keeps apart. Where there are more, the two closest together are taken for the younger of them."""
+_ROWS = ("row", "static_block")
+
+
+def measure(
+    sstable: SSTable,
+    tools: Tools,
+    gc_grace_s: int,
+    now_s: int,
+    *,
+    cache: Cache | None = None,
+    uncompressed_block: int = UNCOMPRESSED_BLOCK,
+) -> SSTableStatistics:
+    """Reads the whole file, unless the cache knows it."""
+    identity = sstable.identity()
+    chunks = chunks_of(sstable, uncompressed_block)
+    measured = cache.find(identity) if cache else None
+    if measured is None or measured.chunks != chunks or not measured.holds_at(now_s):
+        measured = _read(sstable, tools, chunks, now_s)
+        if sstable.identity() != identity:
+            raise SSTableGone(sstable.data)
+        if cache:
+            cache.keep(identity, measured)
+    return SSTableStatistics.of(sstable, identity, measured, gc_grace_s, now_s)
+
+
+def _read(sstable: SSTable, tools: Tools, chunks: Chunks, now_s: int) -> Measured:
+    try:
+        return counted(entries_of(sstable, tools), chunks, encoding_of(sstable), sstable.version, now_s)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise SSTableUnreadable(sstable.data, "its dump is not of the kind that Cassandra 5.0 prints") from error
+
+
+def counted(dumped: Iterable[Dumped], chunks: Chunks, encoding: Encoding, version: str, now_s: int) -> Measured:
+    count = _Count(chunks, encoding, version, now_s)
+    for kind, entry in dumped:
+        count.add(kind, entry)
+    return count.finished()
+
+
+class _Count:
+    """Of a file that is read from its start to its end."""
+
+    def __init__(self, chunks: Chunks, encoding: Encoding, version: str, now_s: int) -> None:
+        self._chunks = chunks
+        self._encoding = encoding
+        self._version = version
+        self._expiry = Expiry(now_s)
+        self._placing = Placing(self._place)
+        self._piles: dict[int, dict[int, list[int]]] = {}
+        self._ages: tuple[int, int] | None = None
+        self._keys: tuple[str, str] | None = None
+        self._partitions = self._rows = self._bounds = self._deleted_partitions = 0
+        self._run = self._longest_run = 0
+        self._before = 0
+
+    def add(self, kind: str, entry: dict[str, Any]) -> None:
+        if kind == PARTITION:
+            self._open(entry)
+        elif kind in _ROWS:
+            self._row(entry)
+        else:
+            self._bound(entry)
+
+    def finished(self) -> Measured:
+        self._placing.end(self._chunks.data_length)
+        first, last = self._keys or ("", "")
+        first_deleted, last_deleted = self._ages or (None, None)
+        return Measured(
+            chunks=self._chunks,
+            piles={
+                number: [Pile(age, *each) for age, each in sorted(piles.items())]
+                for number, piles in self._piles.items()
+            },
+            partitions=self._partitions,
+            rows=self._rows,
+            bounds=self._bounds,
+            deleted_partitions=self._deleted_partitions,
+            longest_run=self._longest_run,
+            first_token=_token(first),
+            last_token=_token(last),
+            first_deleted_s=first_deleted,
+            last_deleted_s=last_deleted,
+            holds_since_s=self._expiry.since_s,
+            holds_until_s=self._expiry.until_s,
+        )
+
+    def _open(self, partition: dict[str, Any]) -> None:
+        (key,) = partition["key"]
+        self._keys = (self._keys[0] if self._keys else key, key)
+        self._partitions += 1
+        reading = reading_of_partition(partition)
+        self._deleted_partitions += bool(reading.deleted_s)
+        self._before = head(self._version, len(key) // 2, bool(reading.deleted_s))
+        self._placing.at(partition["position"], reading, self._before)
+        self._run = 0
+
+    def _row(self, row: dict[str, Any]) -> None:
+        self._rows += 1
+        reading = reading_of_row(row, self._expiry)
+        self._before = self._encoding.row(row)
+        self._placing.at(row["position"], reading, self._before)
+        self._step(reading)
+
+    def _bound(self, bound: dict[str, Any]) -> None:
+        self._bounds += 1
+        reading = reading_of_marker(bound)
+        self._before = self._encoding.marker(bound, self._before)
+        self._placing.behind(self._before, reading)
+        self._step(reading)
+
+    def _step(self, reading: Reading) -> None:
+        """A reader goes on over what is dead until it meets something alive."""
+        self._run = 0 if reading.alive else self._run + len(reading.deleted_s)
+        self._longest_run = max(self._longest_run, self._run)
+
+    def _place(self, position: int, size: int, reading: Reading) -> None:
+        if not reading.deleted_s:
+            return
+        *earlier, last = sorted(reading.deleted_s)
+        first = earlier[0] if earlier else last
+        self._ages = (min(first, self._ages[0]), max(last, self._ages[1])) if self._ages else (first, last)
+        (start, part), *others = self._chunks.covered(position, 0 if reading.alive else size)
+        for age in earlier:
+            self._pile(start, age, 1, 0)
+        self._pile(start, last, 1, part)  # the bytes go when the last of it may go
+        for block, rest in others:
+            self._pile(block, last, 0, rest)
+
+    def _pile(self, block: int, age: int, tombstones: int, size: int) -> None:
+        piles = self._piles.setdefault(block, {})
+        pile = piles.setdefault(age, [0, 0])
+        pile[0] += tombstones
+        pile[1] += size
+        if len(piles) > AGES_PER_BLOCK:
+            _join_closest(piles)
+
+
+def _join_closest(piles: dict[int, list[int]]) -> None:
+    """Into the younger, so that nothing counts as droppable that is not."""
+    ages = sorted(piles)
+    older, younger = min(pairwise(ages), key=lambda pair: pair[1] - pair[0])
+    tombstones, size = piles.pop(older)
+    piles[younger][0] += tombstones
+    piles[younger][1] += size
+
+
+def _token(key: str) -> int:
+    try:
+        return token_of(bytes.fromhex(key))
+    except ValueError:
+        raise BadValue("table", "its key is not a blob; only tables of this store can be measured") from None

@@ -1,0 +1,159 @@
+"""Which files deserve a compaction, and in what order. Pure: statistics in, a plan out.
+
+A block is dense when it holds many tombstones (they cost CPU) or when tombstones fill much of it (they cost I/O).
+A file qualifies by its share of dense blocks, so that a short dense run inside a large file is still seen, and the file
+with the highest share goes first. What the engine itself is about to compact is left to it.
+
+Where a file comes with more than its blocks, two more things make it qualify, which blocks don't show: a long run of
+dead cells (`runs.py`) and many tombstones for the keys around them (`overlaps.py`). Its place is by its share of dense
+blocks all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from typing import NamedTuple
+
+from sweep_tasks.compaction.overlaps import Spread, keys_in_reach, overlap
+from sweep_tasks.compaction.runs import Reads, reads_over
+from sweep_tasks.compaction.thresholds import Thresholds, ThresholdsByTable, reaches, reaches_count
+
+
+class Block(NamedTuple):
+    """What is read from disk at once; the bytes are those of the block when it is not compressed."""
+
+    tombstones: int
+    tombstone_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatistics:
+    file: str
+    blocks: Sequence[Block]
+    table: str | None = None
+    pending: bool = False
+    """The engine itself is about to compact it."""
+    longest_run: int | None = None
+    """Dead cells in a row, in the partition of the file that has most of them."""
+    tombstones: int | None = None
+    """In the whole file; those of the blocks if it is not given."""
+    spread: Spread | None = None
+
+
+class Density(NamedTuple):
+    dense: int
+    blocks: int
+
+    @property
+    def ratio(self) -> Fraction:
+        return Fraction(self.dense, self.blocks) if self.blocks else Fraction(0)
+
+
+class Reason(StrEnum):
+    DENSE = "dense"
+    LONG_RUN = "long_run"
+    OVERLAP = "overlap"
+    BELOW_THRESHOLD = "below_threshold"
+    EMPTY = "empty"
+    SWITCHED_OFF = "switched_off"
+    PENDING = "pending"
+
+
+ELIGIBLE = frozenset({Reason.DENSE, Reason.LONG_RUN, Reason.OVERLAP})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    file: str
+    table: str | None
+    density: Density
+    reason: Reason
+    longest_run: int | None = None
+    reads: Reads | None = None
+    """What becomes of a read over that run."""
+    overlap: Fraction | None = None
+    """Tombstones for each key that a compaction would rewrite, where that is known."""
+    rank: int | None = None
+    """From 1 on, the first to be compacted; none for a file that is not eligible."""
+
+    @property
+    def eligible(self) -> bool:
+        return self.reason in ELIGIBLE
+
+
+def plan(files: Iterable[FileStatistics], thresholds: ThresholdsByTable) -> list[Verdict]:
+    """Eligible files first, the densest before the others, then those that are not; ties by name.
+
+    Of each file only a few numbers are kept, so `files` may be read while this goes on.
+    """
+    counted = [_counted(file, thresholds.of(file.table)) for file in files]
+    overlaps = _overlaps(counted)
+    verdicts = (_judged(file, overlaps.get(number), thresholds.of(file.table)) for number, file in enumerate(counted))
+    ordered = sorted(verdicts, key=lambda it: (not it.eligible, -it.density.ratio, it.file, it.table or ""))
+    return [replace(it, rank=place) if it.eligible else it for place, it in enumerate(ordered, start=1)]
+
+
+def is_dense(block: Block, thresholds: Thresholds) -> bool:
+    return reaches_count(block.tombstones, thresholds.dense_tombstones) or reaches(
+        block.tombstone_bytes, block.total_bytes, thresholds.dense_share
+    )
+
+
+class _Counted(NamedTuple):
+    """A file without its blocks, of which there may be millions."""
+
+    file: str
+    table: str | None
+    pending: bool
+    density: Density
+    longest_run: int | None
+    tombstones: int
+    spread: Spread | None
+
+
+def _counted(file: FileStatistics, thresholds: Thresholds) -> _Counted:
+    dense = sum(is_dense(block, thresholds) for block in file.blocks)
+    tombstones = sum(block.tombstones for block in file.blocks) if file.tombstones is None else file.tombstones
+    density = Density(dense, len(file.blocks))
+    return _Counted(file.file, file.table, file.pending, density, file.longest_run, tombstones, file.spread)
+
+
+def _overlaps(files: Sequence[_Counted]) -> Mapping[int, Fraction]:
+    """By the place of the file. Where one file of a table does not say what it holds, nothing is known of any of them:
+    the keys left out could be most of those that a compaction rewrites."""
+    tables: dict[str | None, list[int]] = {}
+    for number, file in enumerate(files):
+        tables.setdefault(file.table, []).append(number)
+    found: dict[int, Fraction] = {}
+    for numbers in tables.values():
+        spreads = [spread for number in numbers if (spread := files[number].spread) is not None]
+        if len(spreads) == len(numbers):
+            keys = zip(numbers, keys_in_reach(spreads), strict=True)
+            found.update((number, overlap(files[number].tombstones, in_reach)) for number, in_reach in keys)
+    return found
+
+
+def _judged(file: _Counted, overlapped: Fraction | None, thresholds: Thresholds) -> Verdict:
+    read = None if file.longest_run is None else reads_over(file.longest_run, thresholds)
+    reason = _reason(file, read, overlapped or Fraction(0), thresholds)
+    return Verdict(file.file, file.table, file.density, reason, file.longest_run, read, overlapped)
+
+
+def _reason(file: _Counted, read: Reads | None, overlapped: Fraction, thresholds: Thresholds) -> Reason:
+    if file.pending:
+        return Reason.PENDING
+    if thresholds.off:
+        return Reason.SWITCHED_OFF
+    if reaches(file.density.dense, file.density.blocks, thresholds.eligible_share):
+        return Reason.DENSE
+    if read in (Reads.WARNED, Reads.FAILING):
+        return Reason.LONG_RUN
+    if 0 < thresholds.overlap_share <= overlapped:
+        return Reason.OVERLAP
+    if thresholds.no_block_is_dense:
+        return Reason.SWITCHED_OFF
+    return Reason.BELOW_THRESHOLD if file.density.blocks else Reason.EMPTY

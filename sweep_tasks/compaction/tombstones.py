@@ -1,0 +1,137 @@
+"""What was counted in an SSTable, and what that means at a moment: which of its tombstones may be dropped.
+
+`Measured` is the same for ever, or until a cell's time is up, and is what the cache keeps. `SSTableStatistics` is its
+answer for one gc_grace and one moment. A tombstone may be dropped when its deletion and gc_grace lie in the past.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
+
+from sweep_tasks.compaction.chunks import Chunks
+from sweep_tasks.compaction.overlaps import Spread
+from sweep_tasks.compaction.rules import Block, FileStatistics
+from sweep_tasks.compaction.sstables import Identity, SSTable
+
+
+class Pile(NamedTuple):
+    """Tombstones of one block and one age. One that reaches over from the block before counts there, its rest here."""
+
+    deleted_s: int
+    tombstones: int
+    bytes: int
+
+
+class Total(NamedTuple):
+    tombstones: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of(cls, piles: Iterator[Pile]) -> Self:
+        tombstones = size = 0
+        for pile in piles:
+            tombstones += pile.tombstones
+            size += pile.bytes
+        return cls(tombstones, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    chunks: Chunks
+    piles: Mapping[int, Sequence[Pile]]
+    """By block, those without a tombstone left out."""
+    partitions: int
+    rows: int
+    """Dead ones included."""
+    bounds: int
+    """Starts and ends of deleted ranges; where one ends as the next begins, that is one."""
+    deleted_partitions: int
+    longest_run: int
+    first_token: int
+    last_token: int
+    first_deleted_s: int | None
+    last_deleted_s: int | None
+    holds_since_s: int
+    holds_until_s: int | None
+    """Outside of these moments other cells are expired than were counted so."""
+
+    def holds_at(self, now_s: int) -> bool:
+        return self.holds_since_s <= now_s and (self.holds_until_s is None or now_s < self.holds_until_s)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "piles": [[number, piles] for number, piles in self.piles.items()]}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Self:
+        piles = {number: [Pile(*pile) for pile in piles] for number, piles in kept["piles"]}
+        return cls(**{**kept, "chunks": Chunks(**kept["chunks"]), "piles": piles})
+
+
+@dataclass(frozen=True, slots=True)
+class SSTableStatistics:
+    sstable: SSTable
+    size_bytes: int
+    """On disk; `measured.chunks` knows how much it is when unpacked."""
+    measured: Measured
+    gc_grace_s: int
+    now_s: int
+
+    @classmethod
+    def of(cls, sstable: SSTable, identity: Identity, measured: Measured, gc_grace_s: int, now_s: int) -> Self:
+        return cls(sstable, identity.size, measured, gc_grace_s, now_s)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """With those tombstones alone that may be dropped."""
+        chunks = self.measured.chunks
+        return [self._block(number, chunks.size(number)) for number in range(len(chunks))]
+
+    @property
+    def droppable(self) -> Total:
+        return Total.of(pile for pile in self._piles() if self._may_go(pile))
+
+    @property
+    def waiting(self) -> Total:
+        """For gc_grace to pass."""
+        return Total.of(pile for pile in self._piles() if not self._may_go(pile))
+
+    @property
+    def all_droppable_from_s(self) -> int | None:
+        """The moment at which gc_grace will have passed for all of them; none if there is none."""
+        last = self.measured.last_deleted_s
+        return None if last is None else last + self.gc_grace_s + 1
+
+    @property
+    def keys(self) -> int:
+        """All that a compaction has to merge."""
+        return self.measured.rows + self.measured.bounds + self.measured.deleted_partitions
+
+    def for_plan(self) -> FileStatistics:
+        return FileStatistics(
+            file=str(self.sstable.data),
+            table=self.sstable.qualified_table,
+            blocks=self.blocks,
+            longest_run=self.measured.longest_run,
+            tombstones=self.droppable.tombstones,
+            spread=Spread(self.keys, self.measured.first_token, self.measured.last_token),
+        )
+
+    def json_line(self) -> str:
+        """As `sweepflow compaction plan --stats` reads it."""
+        given = self.for_plan()
+        spread = given.spread._asdict() if given.spread else {}
+        fields = {name: getattr(given, name) for name in ("file", "table", "blocks", "longest_run", "tombstones")}
+        return json.dumps({**fields, **spread}, separators=(",", ":"))
+
+    def _block(self, number: int, size: int) -> Block:
+        total = Total.of(pile for pile in self.measured.piles.get(number, ()) if self._may_go(pile))
+        return Block(total.tombstones, min(total.bytes, size), size)
+
+    def _piles(self) -> Iterator[Pile]:
+        return (pile for piles in self.measured.piles.values() for pile in piles)
+
+    def _may_go(self, pile: Pile) -> bool:
+        return pile.deleted_s + self.gc_grace_s < self.now_s
