@@ -22,7 +22,7 @@ from sweep_tasks.sweep.held import Held
 
 Document = dict[str, Any]
 
-_COLUMNS = ("id", "owner", "age", "timestamp", "targets", "state", "entries", "bytes", "blocking")
+_COLUMNS = ("id", "owner", "age", "protects", "state", "holds back")
 
 
 def described(record: Record, now_ms: int) -> Document:
@@ -56,8 +56,9 @@ def print_all(out: Console, documents: list[Document], used: Mapping[str, Docume
         return
     shown = Table(*(Column(name, overflow="fold") for name in _COLUMNS))
     for each in documents:
-        about = (each["id"], each["owner"], _age(each), f"{each['mode']} {each['ts']}", listed(each), _state(each))
-        shown.add_row(*map(escape, (*about, _entries(each), _size(each), _blocking(each))))
+        protects = f"{each['mode']} {each['ts']} in {listed(each)}"
+        holds = f"{_entries(each)} entries, {_size(each)}" if each["blocking"] else "nothing, not blocking"
+        shown.add_row(*map(escape, (each["id"], each["owner"], _age(each), protects, _state(each), holds)))
     out.print(shown)
     uses = (f"{use['used']} of {use['limit'] or 'any number of'} {what}" for what, use in used.items())
     say(out, f"in use: {', '.join(uses)}")

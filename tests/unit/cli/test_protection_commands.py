@@ -128,7 +128,7 @@ def test_people_get_sentences_and_tables_without_the_rows_that_are_held(url: str
     write(url, b"v1")
     sweep_now(url)
     listed = ask(url, "protections")
-    for shown in ("[bold]tail", "expiry", f"after {record.ts}", rows, "accepted, until", "1", f"{BYTES} bytes", "yes"):
+    for shown in ("[bold]tail", "expiry", f"after {record.ts}", rows, "accepted, until", f"1 entries, {BYTES} bytes"):
         assert shown in listed.out
     assert "in use: 1 of 512 records, 1 of 4096 spans" in listed.out
     one = ask(url, "protections", "--id", "[bold]tail")
