@@ -31,6 +31,7 @@ from airflow.sdk import DAG
 
 from sweep_tasks.config import load_settings
 from sweep_tasks.orchestration.alerts import failure_alert
+from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.orchestration.names import PROTECTED_TIMESTAMPS
 from sweep_tasks.orchestration.reconciling import (
     RECONCILE,
@@ -49,14 +50,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     params=reconcile_form(),
-    default_args={
-        "owner": "sweepflow",
-        "retries": settings.task_retries,
-        "retry_delay": timedelta(seconds=settings.task_retry_delay_s),
-        "retry_exponential_backoff": 2.0,
-        "max_retry_delay": timedelta(minutes=5),
-        "execution_timeout": timedelta(seconds=min(600, settings.task_timeout_s)),
-    },
+    default_args=task_defaults(settings, longest_pause=timedelta(minutes=5), timeout_s=600),
     tags=["protection"],
     doc_md=__doc__,
 ):

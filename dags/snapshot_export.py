@@ -23,6 +23,7 @@ from airflow.sdk import DAG
 
 from sweep_tasks.config import load_settings
 from sweep_tasks.orchestration.alerts import failure_alert
+from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.orchestration.exporting import TABLES, SnapshotExportOperator, export_form
 from sweep_tasks.orchestration.names import SNAPSHOT_EXPORT
 from sweep_tasks.orchestration.protecting import protect_timestamp
@@ -36,14 +37,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     params=export_form(settings),
-    default_args={
-        "owner": "sweepflow",
-        "retries": settings.task_retries,
-        "retry_delay": timedelta(seconds=settings.task_retry_delay_s),
-        "retry_exponential_backoff": 2.0,
-        "max_retry_delay": timedelta(minutes=15),
-        "execution_timeout": timedelta(seconds=settings.task_timeout_s),
-    },
+    default_args=task_defaults(settings, longest_pause=timedelta(minutes=15)),
     on_failure_callback=failure_alert(),
     tags=["export"],
     doc_md=__doc__,

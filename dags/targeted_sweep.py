@@ -24,6 +24,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, TaskGroup
 
 from sweep_tasks.config import load_settings
 from sweep_tasks.orchestration.alerts import deadline_alert, failure_alert
+from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.orchestration.form import sweep_form
 from sweep_tasks.orchestration.operators import CheckLag, SweepShardOperator
 from sweep_tasks.orchestration.pools import SWEPT
@@ -39,14 +40,7 @@ with DAG(
     max_active_runs=settings.runs_at_once or (1 if settings.catch_up_from else 4),
     max_active_tasks=len(SWEPT) * settings.sweep_tasks_at_once,
     params=sweep_form(settings.shards),
-    default_args={
-        "owner": "sweepflow",
-        "retries": settings.task_retries,
-        "retry_delay": timedelta(seconds=settings.task_retry_delay_s),
-        "retry_exponential_backoff": 2.0,
-        "max_retry_delay": timedelta(minutes=15),
-        "execution_timeout": timedelta(seconds=settings.task_timeout_s),
-    },
+    default_args=task_defaults(settings, longest_pause=timedelta(minutes=15)),
     on_failure_callback=failure_alert(),
     deadline=deadline_alert(settings.run_deadline_s) if settings.run_deadline_s else None,
     tags=["sweep"],

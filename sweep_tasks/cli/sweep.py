@@ -45,8 +45,7 @@ def sweep(
         if strategy and SweepStrategy.NOTHING in strategy:
             raise BadValue("strategy", "nothing is never swept; give conservative or thorough")
         settings = run.settings
-        cap, parked = settings.max_tombstones_per_partition, settings.parked_per_run
-        budget = Budget(max_entries, max_seconds, cap, parked)
+        budget = Budget.of(settings, max_entries, max_seconds)
         options = SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, dry_run)
         summaries = Sweeper(run.store, settings, SystemClock()).sweep(strategy or QUEUES, shard, stop_at, options)
         documents = _with_progress(run, summaries, len(strategy or QUEUES) * (len(shard or []) or _shards(run)))

@@ -64,10 +64,7 @@ class ProtectionCatalog:
         return Protections(self.records())
 
     def get(self, record_id: str) -> Record:
-        found = self._ledger.state()[1].get(record_id)
-        if found is None:
-            raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
-        return found
+        return _named(record_id, self._ledger.state()[1].get(record_id))
 
     # --- changing -------------------------------------------------------------------------------------------------
 
@@ -95,9 +92,7 @@ class ProtectionCatalog:
         """With a version: only if the record is still as it was then."""
 
         def released(standing: Record | None) -> None:
-            if standing is None:
-                raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
-            if version is not None and standing.version != version:
+            if version not in (None, _named(record_id, standing).version):
                 raise RecordChanged(record_id)
 
         with counted("release"):
@@ -181,11 +176,10 @@ class ProtectionCatalog:
         """It holds until that transaction has committed."""
 
         def announced(standing: Record | None) -> Record:
-            if standing is None:
-                raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
-            if standing.released_by not in (None, transaction) or standing.transaction is not None:
+            now = _named(record_id, standing)
+            if now.released_by not in (None, transaction) or now.transaction is not None:
                 raise RecordChanged(record_id)
-            return replace(standing, released_by=transaction)
+            return replace(now, released_by=transaction)
 
         return _standing(self._ledger.change(record_id, announced))
 
@@ -256,6 +250,12 @@ def _check_described(record: Record) -> None:
         )
     if not record.meta_type:
         raise BadValue("meta_type", "must name the kind of the record's owner, manual if it is a person")
+
+
+def _named(record_id: str, standing: Record | None) -> Record:
+    if standing is None:
+        raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
+    return standing
 
 
 def _standing(record: Record | None) -> Record:

@@ -61,9 +61,6 @@ class Record:
     def covers_table(self, table: TableRef) -> bool:
         return any(target.covers(table) for target in self.targets)
 
-    def tables_in(self, tables: Iterable[TableRef]) -> set[TableRef]:
-        return {table for table in tables if self.covers_table(table)}
-
     def covers(self, table: TableRef, row: bytes) -> bool:
         return any(target.covers(table) and row in target.rows for target in self.targets)
 

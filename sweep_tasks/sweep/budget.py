@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
 from sweep_tasks.model import TableRef
 from sweep_tasks.sweep.rules import Entry
 
@@ -20,6 +21,11 @@ class Budget(NamedTuple):
     """A Cassandra read fails at 100 000 tombstones in a partition; a run must not write as many into one."""
     parked: int = 0
     """Entries that a protection or a retention has let go: after weeks there may be very many at once."""
+
+    @classmethod
+    def of(cls, settings: Settings, entries: int, seconds: float) -> Budget:
+        """What was asked for, and what the settings allow any run."""
+        return cls(entries, seconds, settings.max_tombstones_per_partition, settings.parked_per_run)
 
 
 UNLIMITED = Budget()

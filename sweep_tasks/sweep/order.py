@@ -42,8 +42,7 @@ class SweepOrder:
                 raise BadValue(name, f"{getattr(self, name)} is negative; give 0 for no limit")
 
     def options(self, settings: Settings) -> SweepOptions:
-        cap, parked = settings.max_tombstones_per_partition, settings.parked_per_run
-        budget = Budget(self.max_entries, self.max_seconds, cap, parked)
+        budget = Budget.of(settings, self.max_entries, self.max_seconds)
         return SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, self.dry_run)
 
     def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
