@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet
 from dotenv import dotenv_values
 
 from sweep_tasks.cli.deploy import SECRETS, VARIABLES
-from tests.unit.cli.test_cli import Answer, sweepflow
+from tests.support.command import Answer, sweepflow
 
 
 def env(folder: Path, *arguments: str) -> Answer:

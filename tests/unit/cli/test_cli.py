@@ -1,14 +1,9 @@
-"""The command as a person or a script meets it: real processes, real files."""
+"""The command as a person or a script meets it: real files, and a few times a process of its own."""
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,34 +12,7 @@ from sweep_tasks.opening import open_store
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.sqlite.schema import STEPS
 from sweep_tasks.transactions import TransactionManager
-
-COMMAND = str(Path(sys.executable).parent / "sweepflow")
-
-
-class Answer:
-    def __init__(self, ended: subprocess.CompletedProcess[str]) -> None:
-        self.code, self.out, self.err = ended.returncode, ended.stdout, ended.stderr
-        assert "Traceback" not in self.out + self.err, self.err
-
-    @property
-    def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.out)
-        return document
-
-
-def sweepflow(*arguments: str, cwd: Path | None = None, **environment: str) -> Answer:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SWEEPFLOW_")}
-    return Answer(
-        subprocess.run(
-            [COMMAND, *arguments],
-            capture_output=True,
-            text=True,
-            cwd=cwd,
-            env=clean | environment,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    )
+from tests.support.command import sweepflow, sweepflow_process
 
 
 @pytest.fixture
@@ -56,9 +24,9 @@ def url(tmp_path: Path) -> str:
 
 class TestInit:
     def test_it_creates_a_store_and_says_so(self, tmp_path: Path) -> None:
-        first = sweepflow("init", "--store", "sqlite:///deep/down/store.db", "--json", cwd=tmp_path)
+        first = sweepflow_process("init", "--store", "sqlite:///deep/down/store.db", "--json", cwd=tmp_path)
         assert first.document == {"store": "sqlite:///deep/down/store.db", "created": True}
-        again = sweepflow("init", "--store", "sqlite:///deep/down/store.db", "--json", cwd=tmp_path)
+        again = sweepflow_process("init", "--store", "sqlite:///deep/down/store.db", "--json", cwd=tmp_path)
         assert again.document["created"] is False
         assert (tmp_path / "deep/down/store.db").exists()
 

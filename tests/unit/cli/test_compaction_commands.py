@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.cli.test_cli import COMMAND, Answer, sweepflow
+from tests.support.command import Answer, sweepflow, sweepflow_process
 
 DENSE, CLEAN = [100, 0, 4096], [0, 0, 4096]
 
@@ -134,9 +133,4 @@ def test_no_store_is_looked_at(tmp_path: Path, stats: Path) -> None:
 
 
 def from_stdin(content: bytes) -> Answer:
-    ended = subprocess.run(
-        [COMMAND, "compaction", "plan", "--stats", "-", "--json"], input=content, capture_output=True, check=False
-    )
-    return Answer(
-        subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
-    )
+    return sweepflow_process("compaction", "plan", "--stats", "-", "--json", stdin=content)

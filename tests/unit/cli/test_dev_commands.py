@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweep_tasks.dev.state import ClusterState
-from tests.unit.cli.test_cli import Answer, sweepflow
+from tests.support.command import Answer, sweepflow
 
 
 def dev(*arguments: str, cwd: Path) -> Answer:

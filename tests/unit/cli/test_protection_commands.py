@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from subprocess import CompletedProcess
 
 import pytest
-import structlog
-from typer.testing import CliRunner
 
-from sweep_tasks.cli.main import app
 from sweep_tasks.cli.times import moment_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, SnapshotSwept
@@ -23,7 +18,7 @@ from sweep_tasks.protection.targets import Target
 from sweep_tasks.store import Store
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
-from tests.unit.cli.test_cli import Answer, sweepflow
+from tests.support.command import Answer, sweepflow, sweepflow_process
 
 TABLE = TableRef.parse("shop.items")
 ROW = b"secret-row"
@@ -71,14 +66,7 @@ def sweep_now(url: str) -> Answer:
 
 
 def run(*arguments: str, **environment: str) -> Answer:
-    """Each command has its logs go to its own stderr; afterwards they go where they went before."""
-    clean: dict[str, str | None] = {name: None for name in os.environ if name.startswith("SWEEPFLOW_")}
-    logging = structlog.get_config()
-    try:
-        ended = CliRunner().invoke(app, arguments, env=clean | {"COLUMNS": "200", **environment})
-    finally:
-        structlog.configure(**logging)
-    return Answer(CompletedProcess(arguments, ended.exit_code, ended.stdout, ended.stderr))
+    return sweepflow(*arguments, cwd=None, stdin=b"", **{"COLUMNS": "200", **environment})
 
 
 def test_a_protection_from_its_making_to_its_end(url: str) -> None:
@@ -112,12 +100,12 @@ def test_a_protection_from_its_making_to_its_end(url: str) -> None:
 
 def test_a_script_gets_one_document_from_each_command(url: str) -> None:
     arguments = ("--json", "--store", url)
-    made = sweepflow("protect", "shop.items[00:ff)", "--id", "backup", *arguments)
+    made = sweepflow_process("protect", "shop.items[00:ff)", "--id", "backup", *arguments)
     assert (made.code, made.err) == (0, "")
     assert made.document["targets"] == ["shop.items[00:ff)"]
-    listed = sweepflow("protections", *arguments)
+    listed = sweepflow_process("protections", *arguments)
     assert [each["id"] for each in listed.document["protections"]] == ["backup"]
-    assert sweepflow("release", "backup", *arguments).document["released"] is True
+    assert sweepflow_process("release", "backup", *arguments).document["released"] is True
 
 
 def test_people_get_sentences_and_tables_without_the_rows_that_are_held(url: str) -> None:

@@ -1,9 +1,8 @@
-"""Sweeping from a terminal: real processes, real files."""
+"""Sweeping from a terminal, on real files."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
-from tests.unit.cli.test_cli import COMMAND, Answer, sweepflow
+from tests.support.command import Answer, sweepflow
 from tests.unit.queue.test_jsonlines import VECTORS
 
 TABLE = TableRef.parse("app.items")
@@ -45,7 +44,7 @@ OUTCOMES: list[dict[str, Any]] = [
 
 
 def with_input(text: str, *arguments: str) -> Answer:
-    return Answer(subprocess.run([COMMAND, *arguments], input=text, capture_output=True, text=True, check=False))
+    return sweepflow(*arguments, stdin=text.encode())
 
 
 def sweep_now(*arguments: str) -> Answer:

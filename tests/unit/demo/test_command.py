@@ -1,4 +1,4 @@
-"""`sweepflow demo` as a person or a script meets it: real processes, real files, no Spark."""
+"""`sweepflow demo` as a person or a script meets it: real files, no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.opening import open_store
 from sweep_tasks.store import initialise_store
-from tests.unit.cli.test_cli import Answer, sweepflow
+from tests.support.command import Answer, sweepflow
 
 ROOT = Path(__file__).parents[3]
 STORE = Path(".sweepflow", "demo", "demo.db")

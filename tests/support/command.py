@@ -1,0 +1,58 @@
+"""The `sweepflow` command for tests: in this process, which takes a tenth of the time, or in one of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+from typer.testing import CliRunner
+
+from sweep_tasks.cli.main import app
+
+COMMAND = str(Path(sys.executable).parent / "sweepflow")
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+def sweepflow(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str) -> Answer:
+    """As a person or a script meets it. Each command has its logs go to its own stderr; afterwards they go where they
+    went before."""
+    clean: dict[str, str | None] = {name: None for name in os.environ if name.startswith("SWEEPFLOW_")}
+    logging = structlog.get_config()
+    try:
+        with chdir(cwd or Path.cwd()):
+            ended = CliRunner().invoke(app, arguments, input=stdin, env=clean | environment)
+    finally:
+        structlog.configure(**logging)
+    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
+        raise ended.exception
+    return _checked(Answer(ended.exit_code, ended.stdout, ended.stderr))
+
+
+def sweepflow_process(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str) -> Answer:
+    """As `sweepflow`, started from a shell."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SWEEPFLOW_")}
+    ended = subprocess.run(
+        [COMMAND, *arguments], capture_output=True, cwd=cwd, env=clean | environment, check=False, input=stdin
+    )
+    return _checked(Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode()))
+
+
+def _checked(answer: Answer) -> Answer:
+    assert "Traceback" not in answer.out + answer.err, answer.err
+    return answer
