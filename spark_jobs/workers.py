@@ -200,6 +200,11 @@ class Desk:
         if self._brief.tells_cells and (counted.ranged or counted.sentinels):
             yield _cells(counted)
         yield _totals(summary, counted)
+        if counted.written:
+            yield _rows(
+                _RESULTS,
+                [{"worker": _me(), "table": str(table), **found._asdict()} for table, found in counted.written.items()],
+            )
 
     def _judge(self) -> tuple[Judge, Summary, Counted]:
         brief = self._brief
