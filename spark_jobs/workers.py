@@ -212,7 +212,7 @@ class Desk:
         counted = Counted()
         parking = Parking(self._store, TimestampService(self._store), brief.strategy, brief.shard)
         clock = StandingClock(brief.now_ms)
-        judge = Judge(self._store, self._view, parking, clock, brief.grace_s, summary, counted)
+        judge = Judge(self._store, brief.strategy, self._view, parking, clock, brief.grace_s, summary, counted)
         return judge, summary, counted
 
 

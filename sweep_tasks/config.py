@@ -140,6 +140,13 @@ class Settings(BaseSettings):
     parked_per_run: int = Field(
         default=500_000, ge=0, description="entries a run of a shard takes up again when they are let go; 0: no limit"
     )
+    legacy_ranges: int = Field(default=64, ge=1, le=10_000, description="parts in which a table is scanned")
+    legacy_batch_versions: int = Field(
+        default=5_000, gt=0, description="versions that a scan of a table fetches at once"
+    )
+    legacy_versions_per_s: int = Field(
+        default=100_000, ge=0, description="versions that a scan of a table examines in a second; 0: no limit"
+    )
     retention_s: int = Field(default=3_600, ge=0, description="how long conservative tables keep what was overwritten")
     shards: int = Field(default=4, ge=1, le=256, description="queues of each strategy, a task each; can only grow")
     sweep_tasks_at_once: int = Field(default=2, ge=1, description="shards of each strategy swept at the same time")

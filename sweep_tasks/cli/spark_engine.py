@@ -9,8 +9,11 @@ from spark_jobs.session import explained
 from spark_jobs.shard import SparkShardSweep, TouchedCells
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.scenario.engines import Sweep, Swept
 from sweep_tasks.store import Store
+from sweep_tasks.sweep.horizon import Horizon
 
 
 class SparkEngine:
@@ -33,3 +36,8 @@ class SparkEngine:
             raise explained(error) or error from error
         finally:
             touched.forget()
+
+    def legacy_sweep(
+        self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
+    ) -> LegacySummary:
+        return LegacySweep(store, settings, clock).sweep(order, horizon, take_over=True)

@@ -97,7 +97,8 @@ class ShardSweep:
                 Thresholds(self._store).raise_strategy(self._strategy, self._horizon.sweep_ts)
             self._view = SweepView.published(self._store, self._horizon, self._options.dry_run)
         self._judge = Judge(
-            self._store, self._view, self._parking, self._clock, self._options.grace_s, self._summary, self._counted
+            self._store, self._strategy, self._view, self._parking, self._clock, self._options.grace_s, self._summary,
+            self._counted,
         )  # fmt: skip
         with self._timed("parked"):
             self._sweep_parked()

@@ -52,7 +52,7 @@ class Held(NamedTuple):
 class _Found:
     """What is parked under one record: what waits for it, and what it has moved past, which the next sweep takes up."""
 
-    parked: list[ParkedEntry] = field(default_factory=list)
+    parked: list[tuple[SweepStrategy, ParkedEntry]] = field(default_factory=list)
     waiting: int = 0
     full: bool = False
 
@@ -81,33 +81,37 @@ class HeldBack:
         within = _under(next(iter(found))) if len(found) == 1 else _PROTECTED
         for strategy, shard in Progress(self._store).all() if found else ():
             parking = Parking(self._store, TimestampService(self._store), strategy, shard)
-            self._gather(parking, within, found, standing)
+            self._gather(parking, strategy, within, found, standing)
         view = SweepView.published(self._store, Horizon(MAX_TS, self._clock.now_ms()), dry_run=True)
         return {name: self._weighed(name, each, standing, view) for name, each in found.items()}
 
-    def _gather(self, parking: Parking, within: Span, found: dict[str, _Found], standing: Protections) -> None:
+    def _gather(
+        self, parking: Parking, strategy: SweepStrategy, within: Span, found: dict[str, _Found], standing: Protections
+    ) -> None:
         """A page at a time, passing over what is parked under records that nobody asked about or that have enough."""
         after = b""
         while entries := parking.page(after, min(_PAGE, self._most + 1), within).entries:
             for name, under in groupby(entries, key=lambda entry: entry.hold.record):
                 if name in found:
-                    self._take(found[name], under, standing)
+                    self._take(found[name], strategy, under, standing)
             last = entries[-1]
             read_on = last.hold.record in found and not found[last.hold.record].full
             after = last.column() if read_on else _under(last.hold.record).end
 
-    def _take(self, found: _Found, under: Iterable[ParkedEntry], standing: Protections) -> None:
+    def _take(
+        self, found: _Found, strategy: SweepStrategy, under: Iterable[ParkedEntry], standing: Protections
+    ) -> None:
         for entry in under:
             if len(found.parked) == self._most:
                 found.full = True
                 return
-            found.parked.append(entry)
+            found.parked.append((strategy, entry))
             found.waiting += entry.commit >= standing.frees_below(entry.hold.record, entry.hold.record_ts)
 
     def _weighed(self, name: str, found: _Found, standing: Protections, view: SweepView) -> Held:
         held = Held(found.waiting, at_least=found.full)
         by_table: dict[TableRef, dict[Cell, _Goes]] = {}
-        for parked in found.parked:
+        for strategy, parked in found.parked:
             table = view.name_of(parked.table_id)
             known = view.tables.get(table) if table else None
             if table is None or known is None or known.strategy is SweepStrategy.NOTHING:
@@ -115,7 +119,7 @@ class HeldBack:
             entry = Entry(table, parked.table_id, parked.cell, parked.start, parked.commit, parked.delete)
             if not too_young(entry, known):
                 goes = by_table.setdefault(table, {}).setdefault(entry.cell, _Goes())
-                _add(goes, entry, known.strategy, name, standing)
+                _add(goes, entry, strategy, name, standing)
         for table, cells in by_table.items():
             with suppress(UnknownTable):  # dropped by force at this moment: nothing is left to hold
                 held = self._read(held, table, cells)

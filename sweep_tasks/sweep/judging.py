@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from sweep_tasks.clock import Clock
-from sweep_tasks.model import EVERYTHING, MAX_TS, Span, TableRef
+from sweep_tasks.model import EVERYTHING, MAX_TS, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.protection.tracker import Tracker
@@ -27,6 +27,7 @@ class Judge:
     def __init__(
         self,
         store: Store,
+        strategy: SweepStrategy,
         view: SweepView,
         parking: Parking,
         clock: Clock,
@@ -34,6 +35,7 @@ class Judge:
         summary: Summary,
         counted: Counted,
     ) -> None:
+        self._strategy = strategy
         self._view = view
         self._parking = parking
         self._clock = clock
@@ -148,7 +150,7 @@ class Judge:
 
     def _plan(self, entries: Collection[Entry], protections: Protections, tables: Mapping[TableRef, TableView]) -> Plan:
         until_ms = self._clock.now_ms() + self._grace_ms
-        return plan(entries, tables, protections, until_ms)
+        return plan(entries, self._strategy, tables, protections, until_ms)
 
     def _apply(self, decided: Plan) -> list[ParkedEntry]:
         """What must wait for replicas."""

@@ -28,5 +28,5 @@ def delete_aborted(
     batch = QueueReader(store, strategy, shard).whole(progress // FINE, progress + 1)
     entries = [raw for raw in batch.entries if raw.start in aborted]
     readable, _ = view.decoded(entries, dict.fromkeys(aborted, ABORTED), strategy, shard)
-    exact = plan(readable, view.tables, Protections([]), 0).exact
+    exact = plan(readable, strategy, view.tables, Protections([]), 0).exact
     Actions(store, dry_run=False).apply(Plan(exact=exact), view.tables)

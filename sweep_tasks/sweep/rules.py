@@ -2,10 +2,6 @@
 
 The same few lines decide for the in-process engine, the Spark job, the legacy sweep and `explain`.
 
-What goes is decided by the strategy that the table has, and not by the queue that an entry was found in: a table may
-have changed its strategy since, and then its entries are in both queues. Each sweep has published how far it goes, and
-readers and writers of the table answer to the thresholds of all strategies it ever had.
-
 An entry says that a transaction wrote a cell at `start` and committed at `commit`, below the sweep timestamp. Whatever
 started before it in that cell is hidden from every reader at or above the sweep timestamp, and may go, unless a
 protection at p ≤ commit covers the cell: then a reader at p does not see the entry but something older.
@@ -79,6 +75,7 @@ class Plan:
 
 def plan(
     entries: Iterable[Entry],
+    strategy: SweepStrategy,
     tables: Mapping[TableRef, TableView],
     protections: Protections,
     grace_until_ms: int,
@@ -101,7 +98,7 @@ def plan(
             if standing is None or entry.start > standing.start:
                 acting[key] = entry
     for (_, _, held_by), entry in acting.items():
-        _act(result, entry, held_by, tables[entry.table])
+        _act(result, entry, held_by, strategy, tables[entry.table])
     return result
 
 
@@ -161,22 +158,30 @@ def after_looking(look: Looked, versions: list[int]) -> tuple[list[VersionRange]
     return ranges, bool(hit) and look.sentinel
 
 
-def _act(result: Plan, entry: Entry, held_by: Protection | None, view: TableView) -> None:
+def going(entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> Looked | None:
+    """What goes because of this entry, and how: behind a sentinel, or with the delete marker that it is."""
+    gone = doomed(entry, held_by, strategy)
+    if gone is None:
+        return None
+    truncated = entry.start < view.mark
+    sentinel = held_by is None and strategy is SweepStrategy.CONSERVATIVE and not truncated
+    marker = Marker(entry, gone._replace(end=entry.start)) if gone.end > entry.start else None
+    return Looked(gone, sentinel, truncated, marker)
+
+
+def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> None:
     if held_by is not None:
         hold = Hold(Why.PROTECTED, record=held_by.record, record_ts=held_by.ts)
         result.parked.append(parked(entry, hold))
-    gone = doomed(entry, held_by, view.strategy)
-    if gone is None:
+    goes = going(entry, held_by, strategy, view)
+    if goes is None:
         return
-    sentinel = held_by is None and view.strategy is SweepStrategy.CONSERVATIVE
-    truncated = entry.start < view.mark
-    marker = Marker(entry, gone._replace(end=entry.start)) if gone.end > entry.start else None
-    if truncated or view.look_first:
-        result.looked.setdefault(entry.table, []).append(Looked(gone, sentinel and not truncated, truncated, marker))
+    if goes.truncated or view.look_first:
+        result.looked.setdefault(entry.table, []).append(goes)
         return
-    if sentinel:
+    if goes.sentinel:
         result.sentinels.setdefault(entry.table, []).append(entry.cell)
-    if marker:
-        result.markers.setdefault(entry.table, []).append(marker)
+    if goes.marker:
+        result.markers.setdefault(entry.table, []).append(goes.marker)
     else:
-        result.ranges.setdefault(entry.table, []).append(gone)
+        result.ranges.setdefault(entry.table, []).append(goes.range)

@@ -92,7 +92,7 @@ def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarant
     outcomes = CommitTable(store).abort([entry.start for entry in entries if entry.start is not None])
     readable, unreadable = view.decoded(raw, outcomes, strategy, shard)
     parking = Parking(store, TimestampService(store), strategy, shard)
-    judge = Judge(store, view, parking, clock, settings.grace_s, summary, Counted())
+    judge = Judge(store, strategy, view, parking, clock, settings.grace_s, summary, Counted())
     judge.judge(readable, ProtectionCatalog(store).protections())
     still = {entry.cell for entry in unreadable}
     quarantine.remove([entry for entry in entries if entry.cell not in still])

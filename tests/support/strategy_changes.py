@@ -13,6 +13,8 @@ from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import SnapshotSwept
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.encoding import read_cells_row
 from sweep_tasks.queue.progress import QUEUES
@@ -31,8 +33,9 @@ CELL = Cell(b"r", b"c")
 def check_a_writer_of_the_old_strategy(
     store: Store, settings: Settings, old: SweepStrategy, new: SweepStrategy, value: str
 ) -> None:
-    """Readers before the change, between the change and the commit, after it and after each sweep see what they must;
-    and in the end the entry in the queue of the old strategy was swept."""
+    """Readers between the change and the commit, after it, after each sweep and after the scan that the change has left
+    to be done see what they must; the entry in the queue of the old strategy is swept, and in the end nothing is left
+    that does not belong into the table."""
     catalog = Catalog(store)
     catalog.create(TABLE, TableMetadata(old))
     manager = TransactionManager(store, settings)
@@ -56,8 +59,15 @@ def check_a_writer_of_the_old_strategy(
         after = TimestampService(store).fresh()
     left = store.timestamps(TABLE, [CELL]).get(CELL, [])
     assert [ts for ts in left if 0 <= ts < writer.start] == [], "what it replaced is gone"
-    marker_stays = not value and new is SweepStrategy.CONSERVATIVE
+    marker_stays = not value and old is SweepStrategy.CONSERVATIVE
     assert (writer.start in left) == (bool(value) or marker_stays)
+    LegacySweep(store, settings, SystemClock()).sweep(LegacyOrder(TABLE, ranges=2))
+    after = TimestampService(store).fresh()
+    assert (manager.read_at(after).get(TABLE, *CELL) or b"") == value.encode()
+    assert catalog.show(TABLE).metadata.scan_due is None
+    if new is SweepStrategy.THOROUGH:
+        kept = [writer.start] if value else []
+        assert store.timestamps(TABLE, [CELL]).get(CELL, []) == kept, "neither sentinel nor marker is left"
 
 
 def swept(store: Store, commit: int) -> bool:

@@ -7,7 +7,11 @@ import pytest
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import ReadOnlyRefused, SnapshotSwept, TransactionAborted, UnknownTable
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
@@ -158,6 +162,9 @@ class TestReadersAndWriters:
         for strategy in QUEUES:
             list(Sweeper(store, SETTINGS, clock).sweep([strategy]))
 
+    def scan(self, store: Store, clock: ManualClock, from_row: bytes = b"") -> None:
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(T, ranges=2, from_row=from_row))
+
     @pytest.mark.parametrize("to", SweepStrategy)
     @pytest.mark.parametrize("start", SweepStrategy)
     @pytest.mark.parametrize("last", [b"2", b""])
@@ -182,26 +189,74 @@ class TestReadersAndWriters:
                 assert len([ts for ts in versions if ts >= 0]) == 2, "it was read, so it must be there"
             self.sweep(store, clock)
 
-    def test_an_entry_of_the_old_queue_is_swept_as_the_table_is_now(
+    def test_what_a_conservative_queue_leaves_in_a_thorough_table_a_scan_removes(
         self, store: Store, clock: ManualClock, manager: TransactionManager
     ) -> None:
         catalog = make(store, CONSERVATIVE)
         self.put(manager, b"1")
         self.put(manager, b"")
         catalog.set_strategy(T, THOROUGH)
+        clock.advance(1)
+        self.scan(store, clock)
+        assert metadata(store).scan_due is not None, "the conservative queue was not swept up to the change yet"
         self.sweep(store, clock)
+        self.scan(store, clock)
         assert store.timestamps(T, [CELL]) == {}, "neither a sentinel nor the delete marker is left"
+        assert metadata(store).scan_due is None
 
-    def test_a_delete_in_the_thorough_queue_stays_where_the_table_is_conservative_now(
+    def test_a_scan_does_not_settle_it_while_entries_are_parked_that_will_write_sentinels(
         self, store: Store, clock: ManualClock, manager: TransactionManager
     ) -> None:
-        catalog = make(store, THOROUGH)
+        catalog = make(store, CONSERVATIVE)
         self.put(manager, b"1")
-        self.put(manager, b"")
+        protections = ProtectionCatalog(store, SETTINGS, clock)
+        assert protections.protect(Record("r", TimestampService(store).fresh(), Mode.AT, (Target(T),))).accepted
+        self.put(manager, b"2")
+        catalog.set_strategy(T, THOROUGH)
+        for _ in range(2):
+            self.sweep(store, clock)
+            self.scan(store, clock)
+        assert metadata(store).scan_due is not None
+        protections.release("r")
+        self.sweep(store, clock)
+        assert -1 in store.timestamps(T, [CELL])[CELL], "the entry was judged by the rules of its queue"
+        self.scan(store, clock)
+        assert len(store.timestamps(T, [CELL])[CELL]) == 1
+        assert metadata(store).scan_due is None
+
+    def test_what_was_written_while_it_was_swept_by_nothing_a_scan_removes(
+        self, store: Store, clock: ManualClock, manager: TransactionManager
+    ) -> None:
+        catalog = make(store, NOTHING)
+        for value in (b"1", b"2", b"3"):
+            self.put(manager, value)
         catalog.set_strategy(T, CONSERVATIVE)
         self.sweep(store, clock)
-        kept = store.timestamps(T, [CELL])[CELL]
-        assert (len(kept), kept[-1]) == (2, -1), "the marker, and a sentinel below it"
+        assert len(store.timestamps(T, [CELL])[CELL]) == 3, "no queue entry leads there"
+        self.scan(store, clock)
+        assert len(store.timestamps(T, [CELL])[CELL]) == 2, "the last one, and a sentinel"
+        assert manager.transaction().get(T, *CELL) == b"3"
+        assert metadata(store).scan_due is None
+
+    def test_a_scan_that_a_writer_of_before_the_change_holds_back_does_not_settle_it(
+        self, store: Store, clock: ManualClock, manager: TransactionManager
+    ) -> None:
+        catalog = make(store, NOTHING)
+        open_before = manager.transaction()
+        catalog.set_strategy(T, CONSERVATIVE)
+        clock.advance(1)
+        self.scan(store, clock)
+        assert metadata(store).scan_due is not None
+        open_before.abort()
+        clock.advance(1)
+        self.scan(store, clock)
+        assert metadata(store).scan_due is None
+
+    def test_a_scan_of_part_of_the_table_does_not_settle_it(self, store: Store, clock: ManualClock) -> None:
+        make(store, NOTHING).set_strategy(T, CONSERVATIVE)
+        clock.advance(1)
+        self.scan(store, clock, from_row=b"r")
+        assert metadata(store).scan_due is not None
 
     def test_a_writer_that_looks_after_the_change_runs_again_by_the_new_strategy(
         self, store: Store, clock: ManualClock, manager: TransactionManager

@@ -132,8 +132,12 @@ class CassandraStore(Store):
         items = [StoredVersion(_cell(row), ~row.column2, row.value == DELETE_MARKER) for row in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
 
-    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
-        return self._on(table, lambda _: equal_stretches(parts))
+    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
+        return self._on(table, lambda _: equal_stretches(parts, since))
+
+    def end_of(self, table: TableRef) -> bytes:
+        """Rows that come later fall anywhere on the ring, not behind all others."""
+        return self._on(table, lambda _: b"")
 
     def row_order(self, row: bytes) -> object:
         return token_of(row), row

@@ -279,7 +279,7 @@ def judge_of(world: World) -> Judge:
     summary = Summary(THOROUGH, 0, 101)
     view = SweepView.published(world.store, Horizon(101, world.clock.now_ms()), dry_run=False)
     parking = Parking(world.store, TimestampService(world.store), THOROUGH, 0)
-    return Judge(world.store, view, parking, world.clock, 3_600, summary, Counted())
+    return Judge(world.store, THOROUGH, view, parking, world.clock, 3_600, summary, Counted())
 
 
 # --- interrupted anywhere -------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def planned(
     protected: Protections | None = None,
 ) -> Plan:
     views = {TABLE: view or TableView(strategy)}
-    return plan(entries, views, protected or Protections([]), GRACE_UNTIL)
+    return plan(entries, strategy, views, protected or Protections([]), GRACE_UNTIL)
 
 
 def ranges(of: Plan) -> list[tuple[int, int]]:
@@ -276,7 +276,7 @@ class TestTablesThatAreNotSwept:
         assert planned(entry(20), entry(30, ABORTED), view=TableView(NOTHING)) == Plan()
 
     def test_a_table_that_is_gone_is_left_alone(self) -> None:
-        assert plan([entry(20)], {}, Protections([]), GRACE_UNTIL) == Plan()
+        assert plan([entry(20)], CONSERVATIVE, {}, Protections([]), GRACE_UNTIL) == Plan()
 
 
 class TestLookingFirst:
