@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_jobs.legacy_ranges import work_on_spark
 from spark_jobs.session import explained
 from spark_jobs.shard import SparkShardSweep, TouchedCells
 from sweep_tasks.clock import Clock
@@ -40,4 +41,10 @@ class SparkEngine:
     def legacy_sweep(
         self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
     ) -> LegacySummary:
-        return LegacySweep(store, settings, clock).sweep(order, horizon, take_over=True)
+        sweep = LegacySweep(store, settings, clock)
+        try:
+            return work_on_spark(
+                lambda: self._spark, sweep, settings, sweep.start(order, horizon, take_over=True), order
+            )
+        except PySparkException as error:
+            raise explained(error) or error from error

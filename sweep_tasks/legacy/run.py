@@ -229,13 +229,13 @@ class LegacySweep:
             summary.counts, summary.ranges_done = standing.counts, standing.done
 
     def _end(self, run: Run, summary: LegacySummary, view: TableView) -> None:
-        if summary.stopped is None:
+        if summary.ranges_done == summary.ranges:
             self._runs.change_own(
                 run, state=RunState.FINISHED, ended_ms=self._clock.now_ms(), counts=summary.counts, why=None
             )
             self._runs.forget_ranges(run)
             settle(self._store, run, view, summary.counts)
-        elif summary.stopped not in (CANCELLED, TAKEN_OVER):
+        elif summary.stopped and summary.stopped not in (CANCELLED, TAKEN_OVER):
             self._pause(run, summary.stopped)
 
     def _pause(self, run: Run, why: str) -> None:
