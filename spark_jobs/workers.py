@@ -209,10 +209,8 @@ class Desk:
             yield _cells(counted)
         yield _totals(summary, counted)
         if counted.written:
-            yield _rows(
-                _RESULTS,
-                [{"worker": _me(), "table": str(table), **found._asdict()} for table, found in counted.written.items()],
-            )
+            tables = [(str(table), found) for table, found in counted.written.items()]
+            yield rows_of(_RESULTS, [{"worker": me(), "table": name, **found._asdict()} for name, found in tables])
 
     def _judge(self) -> tuple[Judge, Summary, Counted]:
         brief = self._brief

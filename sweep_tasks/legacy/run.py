@@ -14,7 +14,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -110,7 +110,7 @@ class LegacySweep:
             if current and current.id == new.id:
                 return current  # our answer was lost
             if current and current.state is RunState.RUNNING and not take_over:
-                raise _under_way(Standing(current, self._runs.ranges(current)))
+                raise under_way(Standing(current, self._runs.ranges(current)))
             return replace(new, last=_last_of(current))
 
         started = self._runs.change(order.table, begun)
@@ -150,11 +150,13 @@ class LegacySweep:
         """All of a new run, in this process."""
         return self.work(self.start(order, horizon, take_over), order)
 
-    def work(self, run: Run, order: LegacyOrder) -> LegacySummary:
-        """As much of a run as the order allows, in this process."""
+    def work(
+        self, run: Run, order: LegacyOrder, watched: Callable[[Ledger], Ledger] = lambda ledger: ledger
+    ) -> LegacySummary:
+        """As much of a run as the order allows, in this process. Who wants to watch stands in for the ledger."""
         ledger: Ledger = Passing() if order.dry_run else self._runs
         with self.working(run, order) as (rules, summary):
-            scanner = Scanner(self._store, rules, ledger, self.limits(order), self._clock)
+            scanner = Scanner(self._store, rules, watched(ledger), self.limits(order), self._clock)
             self.add_up(run, summary, self._scanned(scanner, run, order.dry_run))
         return summary
 
@@ -248,7 +250,7 @@ def _last_of(run: Run | None) -> LastRun | None:
     return run.last if run else None
 
 
-def _under_way(standing: Standing) -> LegacySweepRunning:
+def under_way(standing: Standing) -> LegacySweepRunning:
     run = standing.run
     return LegacySweepRunning(
         run.table, run.id, run.owner, str(from_ms(run.started_ms)), str(from_ms(standing.heard_of_ms))

@@ -56,8 +56,10 @@ class Activity:
     def add(self, strategy: SweepStrategy, shard: int, found: Mapping[TableRef, Written]) -> None:
         """What one run of a shard has judged: one change for each table."""
         for table, more in found.items():
-            cell = Cell(_row(table), b"%s %d" % (strategy.value.encode(), shard))
-            self._store.update(LEGACY_SWEEPS, cell, lambda current, more=more: _bytes(_written(current).plus(more)))
+            self._add(Cell(_row(table), b"%s %d" % (strategy.value.encode(), shard)), more)
+
+    def _add(self, cell: Cell, more: Written) -> None:
+        self._store.update(LEGACY_SWEEPS, cell, lambda current: _bytes(_written(current).plus(more)))
 
     def scanned(self, table: TableRef) -> None:
         """From now on it is counted anew."""
