@@ -69,6 +69,10 @@ class Why(IntEnum):
     STRATEGY_CHANGED = 2
     WRITTEN = 3
 
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", " ")
+
 
 class Policy(NamedTuple):
     first: Collection[Target] = ()

@@ -245,7 +245,7 @@ class LegacySweep:
 
 
 def _last_of(run: Run | None) -> LastRun | None:
-    if run and run.state is RunState.FINISHED:
+    if run and run.state is RunState.FINISHED and run.is_whole:
         return LastRun(run.id, run.horizon.sweep_ts, run.ended_ms or run.started_ms, run.counts)
     return run.last if run else None
 

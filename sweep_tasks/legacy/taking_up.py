@@ -23,11 +23,14 @@ class Begin(StrEnum):
     """Begin anew although a run is recorded as under way: it was cut off."""
 
 
-def how_to_begin(standing: Standing | None, order: LegacyOrder, *, anew: bool, now_ms: int, silent_ms: int) -> Begin:
-    """Refused with the name of who is at work, if somebody is."""
+def how_to_begin(
+    standing: Standing | None, order: LegacyOrder, *, anew: bool, now_ms: int, silent_ms: int, owner: str = ""
+) -> Begin:
+    """Refused with the name of who is at work, if somebody is. Who tries again what was cut off under its own name need
+    not wait until that counts as silent."""
     if order.dry_run or standing is None or not standing.run.is_open:
         return Begin.START
-    if is_at_work(standing, now_ms, silent_ms):
+    if is_at_work(standing, now_ms, silent_ms) and standing.run.owner != owner:
         raise under_way(standing)
     if not anew and not order.from_row:
         return Begin.RESUME
