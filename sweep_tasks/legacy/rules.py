@@ -127,7 +127,9 @@ class _Run:
     looked: Looked | None
     newest: int
     oldest: int
-    versions: int = 1
+    versions: int = 0
+    sentinel: bool = False
+    """Something goes that somebody could have seen, and nothing but a sentinel would tell."""
 
 
 class _CellUnderWay:
@@ -163,21 +165,22 @@ class _CellUnderWay:
     def see(self, versions: Iterable[StoredVersion], outcomes: Mapping[int, int]) -> None:
         run: _Run | None = None
         for _, ts, empty in versions:
+            looked = self._dooming(ts)
             if ts >= self._rules.sweep_ts:
-                looked, goes = None, False
+                goes = False
             elif ts == SENTINEL_TS:
-                looked = self._dooming(ts)
                 goes = looked is not None or self._is_orphan()
+            elif outcomes[ts] == ABORTED:
+                goes = True
+                self._page.counted["aborted"] += 1
             else:
-                commit = outcomes[ts]
-                looked = self._dooming(ts)
-                if looked is None and commit != ABORTED:
-                    self._act(Acting(ts, commit, empty))
-                goes = looked is not None or commit == ABORTED
-                if commit == ABORTED:
-                    self._page.counted["aborted"] += 1
+                goes = looked is not None
+                if not goes:
+                    self._act(Acting(ts, outcomes[ts], empty))
             self._last = ts
             run = self._extended(run, looked, ts) if goes else None
+            if run and looked and looked.sentinel and outcomes[ts] != ABORTED:
+                run.sentinel = True
 
     def _dooming(self, ts: int) -> Looked | None:
         return next((each for each in self._doomed if each.range.first <= ts < each.range.end), None)
@@ -205,12 +208,12 @@ class _CellUnderWay:
             self._marker = looked.marker or self._marker
 
     def _extended(self, run: _Run | None, looked: Looked | None, ts: int) -> _Run:
-        if run and looked and run.looked is looked:
-            run.oldest = ts
-            run.versions += 1
-            return run
-        self._runs.append(_Run(looked, ts, ts))
-        return self._runs[-1]
+        if run is None or looked is None or run.looked is not looked:
+            run = _Run(looked, ts, ts)
+            self._runs.append(run)
+        run.oldest = ts
+        run.versions += 1
+        return run
 
     # --- planning -------------------------------------------------------------------------------------------------
 
@@ -232,7 +235,7 @@ class _CellUnderWay:
         for run in self._runs:
             if not self._page.may_write(1, run.versions):
                 continue
-            if run.looked and run.looked.sentinel and not self._sentinel:
+            if run.sentinel and not self._sentinel:
                 self._sentinel = True
                 plan.sentinels.setdefault(table, []).append(self.cell)
                 self._page.counted["sentinels"] += 1
