@@ -96,12 +96,12 @@ class ScanRacing(Scanning):
     look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = misfortune = None  # type: ignore[assignment]
 
 
-class ScanDying(Scanning):
-    """Scans, sweeps and writers that do not live to see the end of what they began, and a cell that is never without a
+class ScanAlone(Scanning):
+    """Scans and writers that nobody announced, who may die or stand still, and nobody else. A cell is never without a
     sentinel when something of it is gone."""
 
     protects = False
-    administrate = protect = release_or_move = read = None  # type: ignore[assignment]
+    administrate = protect = release_or_move = read = write = sweep = step = history = None  # type: ignore[assignment]
     look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
 
     @invariant()

@@ -29,13 +29,13 @@ from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from tests.conftest import memory_store
-from tests.properties.scan_machine import ScanDying, ScanLacking, Scanning, ScanRacing
+from tests.properties.scan_machine import ScanAlone, ScanLacking, Scanning, ScanRacing
 from tests.properties.test_sweep import EXAMPLES, search
 from tests.support.clock import ManualClock
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
-MACHINES = [Scanning, ScanRacing, ScanDying, ScanLacking]
+MACHINES = [Scanning, ScanRacing, ScanAlone, ScanLacking]
 Patch = pytest.MonkeyPatch
 MISTAKES: dict[str, tuple[type[Scanning], Callable[[Patch], None]]] = {}
 
@@ -162,7 +162,7 @@ def a_scan_publishes_nothing(patch: Patch) -> None:
     patch.setattr("sweep_tasks.legacy.run.Thresholds.raise_strategy", lambda self, strategy, ts: ts)
 
 
-@mistake(Scanning)
+@mistake(ScanAlone)
 def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     act = _CellUnderWay._act
 
@@ -172,7 +172,7 @@ def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     patch.setattr(_CellUnderWay, "_act", lenient)
 
 
-@mistake(Scanning)
+@mistake(ScanAlone)
 def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     init = Scanner.__init__
 
@@ -184,7 +184,7 @@ def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     patch.setattr(Scanner, "__init__", careless)
 
 
-@mistake(ScanDying)
+@mistake(ScanAlone)
 def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     apply = Actions.apply
 
@@ -197,7 +197,7 @@ def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     patch.setattr(Actions, "apply", wrong_way_round)
 
 
-@mistake(ScanDying)
+@mistake(ScanAlone)
 def a_scan_writes_no_sentinels(patch: Patch) -> None:
     going = legacy_rules.going
     patch.setattr(legacy_rules, "going", lambda *given: (g := going(*given)) and g._replace(sentinel=False))
