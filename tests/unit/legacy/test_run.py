@@ -18,12 +18,14 @@ from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, fail, lose_answer, miss_a_copy, on
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.system import LEGACY_SWEEPS, PARKED, THRESHOLDS, TRANSACTIONS
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import CommitTable
 from tests.support.clock import ManualClock
+from tests.support.deep import deep_cell
 
 TABLE = TableRef.parse("app.items")
 SETTINGS = Settings(legacy_versions_per_s=0, legacy_ranges=4)
@@ -318,22 +320,15 @@ def test_a_table_truncated_while_it_is_scanned_gets_no_sentinels_back(store: Sto
     assert versions(store) == {}
 
 
-def test_a_cell_with_very_many_versions_takes_no_more_memory_than_a_page(sqlite: Store, clock: ManualClock) -> None:
+def test_a_cell_with_very_many_versions_takes_no_more_memory_than_a_page(
+    sqlite: SQLiteStore, clock: ManualClock
+) -> None:
     sqlite.create_table(TABLE, TableMetadata(THOROUGH))
     many, batch = 20_000, 500
-    for first in range(0, many, 1_000):
-        with sqlite._connections.writing() as connection:  # type: ignore[attr-defined]
-            name = connection.execute("SELECT id FROM catalog WHERE name = ?", (str(TABLE),)).fetchone()[0]
-            connection.executemany(
-                f'INSERT INTO "{TABLE}#{name}" VALUES (?, ?, ?, ?)',
-                [(b"row", b"c", ts, b"" if ts == many - 1 else b"v" * 500) for ts in range(first, first + 1_000)],
-            )
-    CommitTable(sqlite).decide(many - 1, many)
-    CommitTable(sqlite).decide(many - 2, many - 1)
-    TimestampService(sqlite).move_past(many)
+    deep_cell(sqlite, TABLE, cell(0), many, b"v" * 500)
     tracemalloc.start()
     legacy, order = begin(sqlite, clock, batch=batch, ranges=2)  # the first of them is empty
-    summary = legacy.sweep(order, Horizon(many + 1, clock.now_ms()))
+    summary = legacy.sweep(order, Horizon(2 * many, clock.now_ms()))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (summary.counts.deleted, summary.counts.batches) == (many, many // batch + 1)
