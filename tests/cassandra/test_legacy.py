@@ -23,7 +23,7 @@ from tests.cassandra.places import Place, session_of
 
 TABLE = TableRef.parse("app.items")
 WIDE, OTHER = Cell(b"wide", b"c1"), Cell(b"other", b"c")
-VERSIONS, PAGE = 300, 50
+VERSIONS, PAGE = 120, 25
 SETTINGS = Settings(legacy_versions_per_s=0, legacy_batch_versions=PAGE, legacy_ranges=4)
 
 
@@ -87,13 +87,3 @@ def test_a_cell_of_many_pages_is_swept_and_its_marker_goes_last(watched: tuple[C
     standing = Runs(store).standing(TABLE)
     assert standing
     assert (standing.done, len(standing.ranges)) == (4, 4)
-
-
-def test_a_scan_may_begin_at_a_row_in_the_order_of_the_ring(cassandra: CassandraStore) -> None:
-    cassandra.create_table(TABLE, TableMetadata(SweepStrategy.THOROUGH))
-    rows = sorted((b"row-%02d" % number for number in range(20)), key=cassandra.row_order)  # type: ignore[arg-type]
-    cassandra.put(5, {TABLE: {Cell(row, b"c"): b"v" for row in rows}})
-    for parts in (1, 3):
-        stretches = cassandra.stretches(TABLE, parts, rows[12])
-        found = [each.cell.row for part in stretches for each in cassandra.scan_versions(TABLE, stretch=part).items]
-        assert found == rows[12:]

@@ -12,7 +12,7 @@ import pytest
 
 from spark_jobs.environment import LEGACY_SWEEP
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.errors import EXIT_CONFLICT
+from sweep_tasks.errors import LegacySweepRunning
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
@@ -74,9 +74,8 @@ def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_exam
     assert 2 <= len(done) < len(before.ranges)
     assert store.state() != copy.state()
 
-    refused = submit(jobs, store).ended()
-    assert refused.code == EXIT_CONFLICT
-    assert f"is being swept by run {before.run.id} of tests since" in refused.error
+    with pytest.raises(LegacySweepRunning, match=f"is being swept by run {before.run.id} of tests since"):
+        swept_in_process(store)
 
     ended = submit(jobs, store, "--resume").ended()
     assert ended.summary["run"] == before.run.id
@@ -89,7 +88,6 @@ def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_exam
     assert ended.summary["workers"] >= 2
     assert store.state() == copy.state()
     assert ended.tells_nobody_elses_data()
-    assert refused.tells_nobody_elses_data()
 
 
 def _begun(store: PastStore) -> bool:
