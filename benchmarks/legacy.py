@@ -45,7 +45,7 @@ GOAL = 50
 def measure(cells: int = CELLS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sqlite = _compared(*(f"sqlite:///{folder}/{each}.db" for each in ("legacy", "targeted")), cells)
+        sqlite = _compared(f"sqlite:///{folder}/legacy.db", f"sqlite:///{folder}/targeted.db", cells)
         with LocalCluster(folder / "cassandra", dies_with_parent=True) as cluster:
             cassandra = _compared(cluster.url("legacy"), cluster.url("targeted"), cells) | {"goal": GOAL}
     return {"cells": cells, "overwritten": cells // ONE_IN, "sqlite": sqlite, "cassandra": cassandra}

@@ -21,6 +21,7 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
+from sweep_tasks.sweep import rules
 from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
@@ -179,7 +180,7 @@ def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     def careless(self: Scanner, *args: Any) -> None:
         init(self, *args)
         settled = self._commits.settled
-        self._commits.settled = lambda starts, dry_run: settled(starts, dry_run=True)  # type: ignore[method-assign]
+        patch.setattr(self._commits, "settled", lambda starts, dry_run: settled(starts, dry_run=True))
 
     patch.setattr(Scanner, "__init__", careless)
 
@@ -199,7 +200,7 @@ def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
 
 @mistake(ScanAlone)
 def a_scan_writes_no_sentinels(patch: Patch) -> None:
-    going = legacy_rules.going
+    going = rules.going
     patch.setattr(legacy_rules, "going", lambda *given: (g := going(*given)) and g._replace(sentinel=False))
 
 
@@ -218,7 +219,7 @@ def a_delete_marker_goes_with_the_page_it_was_seen_on(patch: Patch) -> None:
 
 @mistake(ScanRacing)
 def a_scan_lets_the_newest_of_a_cell_alone_act(patch: Patch) -> None:
-    holder = legacy_rules.holder
+    holder = rules.holder
 
     def blind(entry: Any, protections: Any) -> Any:
         held_by = holder(entry, protections)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sweep_tasks.legacy.rules import Judged, Place, TableRules
@@ -16,7 +18,7 @@ CONSERVATIVE, THOROUGH, _ = SweepStrategy
 S = 100
 
 
-def rules(strategy: SweepStrategy = CONSERVATIVE, *records: Record, cap: int = 0, **view: int) -> TableRules:
+def rules(strategy: SweepStrategy = CONSERVATIVE, *records: Record, cap: int = 0, **view: Any) -> TableRules:
     return TableRules(TABLE, TableView(strategy, **view), S, Protections(records), cap)
 
 

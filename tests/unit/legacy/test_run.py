@@ -183,7 +183,11 @@ def test_who_was_taken_for_dead_stops_when_another_goes_on(store: Store, clock: 
 
 def test_a_cancelled_run_stops_behind_its_page_and_can_be_taken_up(store: Store, clock: ManualClock) -> None:
     filled(store)
-    cancelling = FaultyStore(store, after=on("scan_versions", 2, lambda _: begin(store, clock)[0].cancel(TABLE)))
+
+    def cancel(_: Call) -> None:
+        begin(store, clock)[0].cancel(TABLE)
+
+    cancelling = FaultyStore(store, after=on("scan_versions", 2, cancel))
     legacy, order = begin(cancelling, clock, batch=3)
     summary = legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
     assert (summary.stopped, summary.this_time.batches) == ("cancelled", 2)
