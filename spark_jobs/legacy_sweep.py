@@ -55,6 +55,7 @@ def sweep(
         summary: LegacySummary = work_on_spark(spark, legacy, settings, run, order)
     if spark.seconds is not None:
         summary.seconds["spark"] = spark.seconds
+        summary.seconds["scan"] -= spark.seconds
         spark().stop()
     return summary.document() | {"engine": "idle" if spark.seconds is None else "spark"}
 

@@ -42,9 +42,8 @@ class SparkEngine:
         self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
     ) -> LegacySummary:
         sweep = LegacySweep(store, settings, clock)
+        run = sweep.start(order, horizon, take_over=True)
         try:
-            return work_on_spark(
-                lambda: self._spark, sweep, settings, sweep.start(order, horizon, take_over=True), order
-            )
+            return work_on_spark(lambda: self._spark, sweep, self._settings, run, order)
         except PySparkException as error:
             raise explained(error) or error from error

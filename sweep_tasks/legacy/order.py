@@ -5,7 +5,7 @@ The same order is given to the sweep in process, to the Spark job as arguments, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
@@ -22,7 +22,7 @@ class LegacyOrder:
     table: TableRef
     stop_at: int | None = None
     """A sweep timestamp given by hand. It can only lower the one that is found."""
-    from_row: bytes = b""
+    from_row: bytes = field(default=b"", repr=False)
     """Begin there, in the store's own order of rows."""
     ranges: int = 0
     """How many; 0: as many as the settings say."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sweep_tasks.errors import NotFound
+from sweep_tasks.errors import NotFound, OutcomeUnknown
 from sweep_tasks.legacy.counts import NOTHING, Counts
 from sweep_tasks.legacy.rules import Acting, Place
 from sweep_tasks.model import Cell, TableRef
@@ -165,8 +166,9 @@ class Runs:
         """From the state we know of; if another got ahead of us, from there on: the state that stands."""
         cell = _range_cell(run, number)
         expected = _dump_range(known) if known.attempt else None
-        if self._store.compare_and_set(LEGACY_SWEEPS, cell.row, {cell.column: Change(expected, _dump_range(new))}):
-            return new
+        with suppress(OutcomeUnknown):
+            if self._store.compare_and_set(LEGACY_SWEEPS, cell.row, {cell.column: Change(expected, _dump_range(new))}):
+                return new
         return self.range(run, number)
 
     def stopped(self, run: Run) -> str | None:

@@ -15,7 +15,7 @@ import structlog
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.errors import StoreError
-from sweep_tasks.legacy.counts import Counts
+from sweep_tasks.legacy.counts import NOTHING, Counts
 from sweep_tasks.legacy.pace import BatchSize, Pace
 from sweep_tasks.legacy.progress import RangeState, Run
 from sweep_tasks.legacy.rules import Place, TableRules
@@ -91,33 +91,16 @@ class Scanner:
 
     def scan(self, run: Run, number: int) -> Scanned:
         """One range, from where it stands to its end, unless something ends it before."""
-        state = self._ledger.range(run, number)
-        counts = Counts()
-        while not state.done:
-            stopped = self._stopped(run)
-            if stopped:
-                return Scanned(state, counts, stopped)
-            place, done, page = self._page(run.stretches[number], state.place)
-            new = RangeState(place, done, state.counts.plus(page), run.attempt, self._clock.now_ms())
-            state = self._ledger.advance(run, number, state, new)
-            counts = counts.plus(page)
-            self._cells += page.cells
-            self._pace.passed(page.versions)
-        return Scanned(state, counts)
+        scanned = Scanned(self._ledger.range(run, number), NOTHING)
+        while not scanned.state.done and not scanned.stopped:
+            scanned = self._next(run, number, scanned)
+        return scanned
 
-    def _stopped(self, run: Run) -> str | None:
-        limits = self._limits
-        if limits.cells and self._cells >= limits.cells:
-            return CELLS
-        if limits.until_ms is not None and self._clock.now_ms() >= limits.until_ms:
-            return SECONDS
-        return self._ledger.stopped(run)
-
-    def _page(self, stretch: Stretch, place: Place | None) -> tuple[Place | None, bool, Counts]:
-        """Again with less at a time where the store can't keep up. All of it may be done twice."""
+    def _next(self, run: Run, number: int, so_far: Scanned) -> Scanned:
+        """A page further. Again with less at a time where the store can't keep up: all of it may be done twice."""
         while True:
             try:
-                swept = self._sweep_page(stretch, place)
+                scanned = self._page(run, number, so_far)
             except StoreError as error:
                 pause_s = self._batch.failed() if error.retryable else None
                 if pause_s is None:
@@ -126,7 +109,27 @@ class Scanner:
                 self._clock.sleep(pause_s)
             else:
                 self._batch.succeeded()
-                return swept
+                return scanned
+
+    def _page(self, run: Run, number: int, so_far: Scanned) -> Scanned:
+        stopped = self._stopped(run)
+        if stopped:
+            return so_far._replace(stopped=stopped)
+        state = so_far.state
+        place, done, page = self._sweep_page(run.stretches[number], state.place)
+        new = RangeState(place, done, state.counts.plus(page), run.attempt, self._clock.now_ms())
+        state = self._ledger.advance(run, number, state, new)
+        self._cells += page.cells
+        self._pace.passed(page.versions)
+        return Scanned(state, so_far.counts.plus(page))
+
+    def _stopped(self, run: Run) -> str | None:
+        limits = self._limits
+        if limits.cells and self._cells >= limits.cells:
+            return CELLS
+        if limits.until_ms is not None and self._clock.now_ms() >= limits.until_ms:
+            return SECONDS
+        return self._ledger.stopped(run)
 
     def _sweep_page(self, stretch: Stretch, place: Place | None) -> tuple[Place | None, bool, Counts]:
         table = self._rules.table

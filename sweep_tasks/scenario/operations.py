@@ -219,7 +219,8 @@ class Operations:
         self._timestamps.move_past(sweep_ts)
         horizon = Horizon(sweep_ts, self._clock.now_ms())
         order = LegacyOrder(table, ranges=_LEGACY_RANGES)
-        swept = self._engine.legacy_sweep(self._store, self._settings, order, horizon, self._clock)
+        unhurried = self._settings.model_copy(update={"legacy_versions_per_s": 0})  # the clock moves by `advance` alone
+        swept = self._engine.legacy_sweep(self._store, unhurried, order, horizon, self._clock)
         return {"cells": swept.counts.cells, "deleted": swept.counts.deleted}
 
     # --- looking ------------------------------------------------------------------------------------------------

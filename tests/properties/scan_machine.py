@@ -96,13 +96,22 @@ class ScanRacing(Scanning):
     look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = misfortune = None  # type: ignore[assignment]
 
 
-class ScanDying(Scanning):
-    """Scans, sweeps and writers that do not live to see the end of what they began, and a cell that is never without a
+class ScanAlone(Scanning):
+    """Scans and writers that nobody announced, who may die or stand still, and nobody else. A cell is never without a
     sentinel when something of it is gone."""
 
     protects = False
-    administrate = protect = release_or_move = read = None  # type: ignore[assignment]
+    administrate = protect = release_or_move = read = write = sweep = step = history = None  # type: ignore[assignment]
     look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+
+    @rule(what=writes, brink=up_to("put", "put_if_absent#2", "put_if_absent#2"))
+    def write_unannounced(self, what: list[tuple[TableRef, Cell, bool]], brink: str | None) -> None:
+        super().write_unannounced(what, brink)
+
+    @rule()
+    def let_time_pass(self) -> None:
+        """Longer than a lease."""
+        super().let_time_pass(35, False)
 
     @invariant()
     def whoever_finds_nothing_where_something_was_finds_a_sentinel(self) -> None:

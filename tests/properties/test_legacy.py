@@ -21,6 +21,7 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
+from sweep_tasks.sweep import rules
 from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
@@ -29,13 +30,13 @@ from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from tests.conftest import memory_store
-from tests.properties.scan_machine import ScanDying, ScanLacking, Scanning, ScanRacing
+from tests.properties.scan_machine import ScanAlone, ScanLacking, Scanning, ScanRacing
 from tests.properties.test_sweep import EXAMPLES, search
 from tests.support.clock import ManualClock
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
-MACHINES = [Scanning, ScanRacing, ScanDying, ScanLacking]
+MACHINES = [Scanning, ScanRacing, ScanAlone, ScanLacking]
 Patch = pytest.MonkeyPatch
 MISTAKES: dict[str, tuple[type[Scanning], Callable[[Patch], None]]] = {}
 
@@ -162,7 +163,7 @@ def a_scan_publishes_nothing(patch: Patch) -> None:
     patch.setattr("sweep_tasks.legacy.run.Thresholds.raise_strategy", lambda self, strategy, ts: ts)
 
 
-@mistake(Scanning)
+@mistake(ScanAlone)
 def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     act = _CellUnderWay._act
 
@@ -172,19 +173,19 @@ def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     patch.setattr(_CellUnderWay, "_act", lenient)
 
 
-@mistake(Scanning)
+@mistake(ScanAlone)
 def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     init = Scanner.__init__
 
     def careless(self: Scanner, *args: Any) -> None:
         init(self, *args)
         settled = self._commits.settled
-        self._commits.settled = lambda starts, dry_run: settled(starts, dry_run=True)  # type: ignore[method-assign]
+        patch.setattr(self._commits, "settled", lambda starts, dry_run: settled(starts, dry_run=True))
 
     patch.setattr(Scanner, "__init__", careless)
 
 
-@mistake(ScanDying)
+@mistake(ScanAlone)
 def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     apply = Actions.apply
 
@@ -197,9 +198,9 @@ def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     patch.setattr(Actions, "apply", wrong_way_round)
 
 
-@mistake(ScanDying)
+@mistake(ScanAlone)
 def a_scan_writes_no_sentinels(patch: Patch) -> None:
-    going = legacy_rules.going
+    going = rules.going
     patch.setattr(legacy_rules, "going", lambda *given: (g := going(*given)) and g._replace(sentinel=False))
 
 
@@ -218,7 +219,7 @@ def a_delete_marker_goes_with_the_page_it_was_seen_on(patch: Patch) -> None:
 
 @mistake(ScanRacing)
 def a_scan_lets_the_newest_of_a_cell_alone_act(patch: Patch) -> None:
-    holder = legacy_rules.holder
+    holder = rules.holder
 
     def blind(entry: Any, protections: Any) -> Any:
         held_by = holder(entry, protections)

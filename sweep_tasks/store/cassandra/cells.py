@@ -121,7 +121,7 @@ class Cells:
         self, name: str, rows: Span, after: tuple[Cell, int] | None, stretch: Stretch, limit: int
     ) -> Iterator[Any]:
         """Values stay where they are: of each comes its token, which is the least one for an empty value alone."""
-        query = "SELECT key, column1, column2, token(value) AS token FROM {t} WHERE {where}"
+        query = "SELECT key, column1, column2, token(value) AS hashed FROM {t} WHERE {where}"
         if after:
             (row, column), ts = after
             rest = query.format(t=name, where="key = ? AND column1 = ? AND column2 > ?")

@@ -128,7 +128,7 @@ class CassandraStore(Store):
         found = self._first(
             table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after, stretch, limit + 1)
         )
-        items = [StoredVersion(_cell(row), ~row.column2, row.token == LEAST_TOKEN) for row in found[:limit]]
+        items = [StoredVersion(_cell(row), ~row.column2, row.hashed == LEAST_TOKEN) for row in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
 
     def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
