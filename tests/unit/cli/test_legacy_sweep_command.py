@@ -9,9 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from sweep_tasks.cli.main import app
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.legacy.order import LegacyOrder
@@ -20,6 +18,7 @@ from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.transactions import TransactionManager
+from tests.support.command import invoke
 from tests.unit.cli.test_cli import COMMAND
 
 T = TableRef.parse("app.items")
@@ -45,7 +44,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> Settings:
 
 
 def legacy_sweep(*arguments: str) -> tuple[int, dict[str, Any]]:
-    ended = CliRunner().invoke(app, ["legacy-sweep", str(T), "--json", *arguments])
+    ended = invoke("legacy-sweep", str(T), "--json", *arguments)
     return ended.exit_code, json.loads(ended.stdout)
 
 
@@ -117,7 +116,7 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
 
 
 def test_people_are_told_in_a_sentence(table: Store) -> None:
-    ended = CliRunner().invoke(app, ["legacy-sweep", str(T), "--max-cells", "10"])
+    ended = invoke("legacy-sweep", str(T), "--max-cells", "10")
     assert ended.exit_code == 0
     assert "versions removed" in ended.stdout
     assert "stopped at the limit of cells; the same command goes on from here" in ended.stdout

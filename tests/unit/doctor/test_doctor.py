@@ -6,10 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from sweep_tasks.catalog import Catalog
-from sweep_tasks.cli.main import app
 from sweep_tasks.config import Settings
 from sweep_tasks.doctor.examine import Doctor
 from sweep_tasks.doctor.facts import Facts, TableFacts
@@ -27,6 +25,7 @@ from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions import TransactionManager
 from tests.support.clock import ManualClock
+from tests.support.command import invoke
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 T, OTHER = TableRef.parse("app.items"), TableRef.parse("app.other")
@@ -197,7 +196,7 @@ def test_looking_changes_nothing(memory: Store, clock: ManualClock) -> None:
 class TestCommand:
     def test_a_store_that_is_not_there_is_a_finding_with_the_way_out(self, tmp_path: Any) -> None:
         url = f"sqlite:///{tmp_path}/nowhere.db"
-        ended = CliRunner().invoke(app, ["doctor", "--json", "--store", url])
+        ended = invoke("doctor", "--json", "--store", url)
         document = json.loads(ended.stdout)
         assert (ended.exit_code, document["verdict"], document["facts"]) == (4, "can't be looked at", None)
         assert document["findings"][0]["run"] == f"sweepflow init --store '{url}'"
@@ -205,14 +204,14 @@ class TestCommand:
     def test_the_exit_code_tells_whether_something_is_to_be_done(
         self, sqlite: Store, sqlite_url: str, clock: ManualClock
     ) -> None:
-        healthy = CliRunner().invoke(app, ["doctor", "--json", "--store", sqlite_url])
+        healthy = invoke("doctor", "--json", "--store", sqlite_url)
         assert (healthy.exit_code, json.loads(healthy.stdout)["verdict"]) == (0, "healthy")
         Catalog(sqlite).create(T, TableMetadata())
         write(sqlite, clock, 3, rows=10)
-        ended = CliRunner().invoke(app, ["doctor", "--store", sqlite_url])
+        ended = invoke("doctor", "--store", sqlite_url)
         assert ended.exit_code == 1
         assert "something is to be done" in ended.stdout
         assert "→ sweepflow" in ended.stdout
-        document = json.loads(CliRunner().invoke(app, ["doctor", "--json", "--store", sqlite_url]).stdout)
+        document = json.loads(invoke("doctor", "--json", "--store", sqlite_url).stdout)
         assert document["facts"]["tables"][0]["estimated"]["versions_per_cell"] == 3.0
         assert "00001" not in ended.stdout, "no row is ever shown"
