@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import structlog
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from sweep_tasks.cli.main import app
 
