@@ -15,6 +15,7 @@ from sweep_tasks.model import SweepStrategy
 
 SWEPT = tuple(strategy for strategy in SweepStrategy if strategy is not SweepStrategy.NOTHING)
 PREFIX, LANE = "sweep_", "legacy_"
+PREFIXES = (PREFIX, LANE)
 MAKE_POOLS = "sweepflow airflow pools"
 
 
