@@ -26,7 +26,7 @@ from sweep_tasks.queue.quarantine import Quarantine
 from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.location import StoreLocation
 from sweep_tasks.store.system import QUEUE_CELLS
-from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.horizon import Horizon, old_enough
 from sweep_tasks.sweep.lag import lag_s, swept_up_to
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.leases import Leases
@@ -114,9 +114,8 @@ class Doctor:
 
     def _reach(self, strategy: SweepStrategy) -> int:
         """As far as a sweep may go, found without taking a timestamp."""
-        back_ms = self._settings.retention_s * 1000 if strategy is SweepStrategy.CONSERVATIVE else 0
-        known = self._puncher.timestamp_at(self._now_ms - back_ms) or 0
-        return min([known, *(lease.ts for lease in self._leases)])
+        started = old_enough(strategy, self._now_ms, self._settings.retention_s, self._puncher)
+        return min([started, *(lease.ts for lease in self._leases)])
 
     # --- the queue, and who is in the way -------------------------------------------------------------------------
 

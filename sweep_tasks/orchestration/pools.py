@@ -14,13 +14,12 @@ from typing import Any
 from sweep_tasks.model import SweepStrategy
 
 SWEPT = tuple(strategy for strategy in SweepStrategy if strategy is not SweepStrategy.NOTHING)
-PREFIX, LANE = "sweep_", "legacy_"
-PREFIXES = (PREFIX, LANE)
+PREFIXES = SWEEPS, LANES = "sweep_", "legacy_"
 MAKE_POOLS = "sweepflow airflow pools"
 
 
 def pool_name(strategy: SweepStrategy, shard: int) -> str:
-    return f"{PREFIX}{strategy}_{shard}"
+    return f"{SWEEPS}{strategy}_{shard}"
 
 
 def pool_names(shards: int) -> list[str]:
@@ -28,7 +27,7 @@ def pool_names(shards: int) -> list[str]:
 
 
 def lane_pools(lanes: int) -> list[str]:
-    return [f"{LANE}{lane}" for lane in range(lanes)]
+    return [f"{LANES}{lane}" for lane in range(lanes)]
 
 
 def pools_document(shards: int, lanes: int = 0) -> dict[str, dict[str, Any]]:
