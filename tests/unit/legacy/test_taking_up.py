@@ -28,9 +28,11 @@ def standing(state: RunState, silent_for_ms: int = 0) -> Standing:
     return Standing(run, [RangeState(at_ms=NOW_MS - silent_for_ms)])
 
 
-def how(found: Standing | None, *, anew: bool = False, from_row: bytes = b"", dry_run: bool = False) -> Begin:
+def how(
+    found: Standing | None, *, anew: bool = False, from_row: bytes = b"", dry_run: bool = False, owner: str = "me"
+) -> Begin:
     order = LegacyOrder(T, from_row=from_row, dry_run=dry_run)
-    return how_to_begin(found, order, anew=anew, now_ms=NOW_MS, silent_ms=SILENT_MS)
+    return how_to_begin(found, order, anew=anew, now_ms=NOW_MS, silent_ms=SILENT_MS, owner=owner)
 
 
 def test_without_a_run_or_behind_a_finished_one_a_new_one_begins() -> None:
@@ -54,6 +56,10 @@ def test_who_works_is_named_and_left_alone() -> None:
 def test_who_was_silent_for_too_long_was_cut_off() -> None:
     assert how(standing(RunState.RUNNING, SILENT_MS)) is Begin.RESUME
     assert how(standing(RunState.RUNNING, SILENT_MS), anew=True) is Begin.TAKE_OVER
+
+
+def test_who_tries_again_what_was_cut_off_under_its_own_name_does_not_wait() -> None:
+    assert how(standing(RunState.RUNNING), owner="somebody") is Begin.RESUME
 
 
 def test_a_dry_run_is_in_nobodys_way() -> None:
