@@ -90,7 +90,7 @@ def _filled(url: str, cells: int) -> Store:
     first = list(chunks(_rows(cells, 1), WRITES))
     again = list(chunks(_rows(cells, ONE_IN), WRITES))
     starts = iter(range(10, 10 * (len(first) + len(again) + 1), 10))
-    with ThreadPoolExecutor(1 if url.startswith("sqlite") else 8) as pool:
+    with ThreadPoolExecutor(1 if url.startswith("sqlite") else 32) as pool:
         for some, announced in ((first, False), (again, True)):
             for done in [pool.submit(written, next(starts), each, announced) for each in some]:
                 done.result()
