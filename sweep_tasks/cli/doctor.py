@@ -84,7 +84,7 @@ def _print_facts(out: Console, facts: Facts) -> None:
     shards, least = len(facts.shards) // 2, "at least " if facts.queued.at_least else ""
     space = f"; {facts.bytes_used} bytes in use, {facts.bytes_free} free" if facts.bytes_used is not None else ""
     out.print(
-        f"queue: {shards} shards of each strategy, {lag}; {least}{facts.queued.number} entries\n"
+        f"queue: {shards} shards for each strategy, {lag}; {least}{facts.queued.number} entries\n"
         f"open transactions: {facts.open_transactions}; protections: {facts.protections}; last timestamp "
         f"{facts.timestamp}{space}\ntombstones: {escape(facts.tombstones)}",
         highlight=False,
@@ -117,4 +117,4 @@ def _last_scan(each: TableFacts) -> str:
 
 
 def _words(seconds: int) -> str:
-    return pendulum.duration(seconds=seconds).in_words() or "less than a second"
+    return pendulum.duration(seconds=seconds).in_words() if seconds else "less than a second"

@@ -20,6 +20,7 @@ from sweep_tasks.queue.progress import NEVER_SWEPT
 _LONG_OPEN_S = 3_600
 _WORTH_A_SCAN = 0.01
 _MANY_VERSIONS = 2.0
+_MOST_NAMED = 5
 
 
 class Level(StrEnum):
@@ -98,8 +99,8 @@ def _in_the_way(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Level.DO if old else Level.NOTE,
             "protections",
-            f"{facts.protections} timestamps are protected, the oldest ({record.ts}, record {record.id} of type "
-            f"{record.owner}) for {_time(record.age_s or 0)}",
+            f"there are {facts.protections}, the oldest at {record.ts} (record {record.id} of type {record.owner}) for "
+            f"{_time(record.age_s or 0)}",
             "sweepflow protections shows what each holds back; sweepflow release ID gives one up",
         )
     if facts.parked:
@@ -125,8 +126,7 @@ def _of_tables(facts: Facts) -> Iterator[Finding]:
                           f"sweepflow legacy-sweep {each.table} --status")  # fmt: skip
         elif each.scan_due:
             yield _of_due_scan(each)
-        elif each.sample and each.last_scan_ms is None and _share_that_goes(each.sample) >= _WORTH_A_SCAN:
-            yield _of_first_scan(each, each.sample)
+    yield from _of_first_scans(facts)
     unseen = [str(each.table) for each in facts.tables if each.sample is None]
     if unseen:
         names = ", ".join(unseen[:3]) + (f" and {len(unseen) - 3} more" if len(unseen) > 3 else "")
@@ -158,22 +158,46 @@ def _of_due_scan(each: TableFacts) -> Finding:
     )  # fmt: skip
 
 
+def _of_first_scans(facts: Facts) -> Iterator[Finding]:
+    """Where the queue is as long as what could go, its sweeps will find most of that; only then it shows what a scan is
+    needed for."""
+    found = [(each, each.sample) for each in facts.tables if each.sample and _wants_a_first_scan(each, each.sample)]
+    found.sort(key=lambda of: -of[1].of_all(of[1].goes_later))
+    goes = sum(sample.of_all(sample.goes_later) for _, sample in found)
+    if found and (facts.queued.at_least or facts.queued.number >= goes / 2):
+        yield Finding(
+            Level.NOTE,
+            "scans",
+            f"{len(found)} tables were never scanned, and about {_grouped(goes)} of their versions are of no use; "
+            "sweeps of the queue find what was queued, and what is left afterwards is for scans",
+            "sweepflow doctor again, when the queue is swept",
+        )
+        return
+    for each, sample in found[:_MOST_NAMED]:
+        yield _of_first_scan(each, sample)
+    if len(found) > _MOST_NAMED:
+        yield Finding(
+            Level.DO, "scans", f"{len(found) - _MOST_NAMED} more tables are like that; the table above shows them",
+            "let the DAG legacy_sweep do it",
+        )  # fmt: skip
+
+
+def _wants_a_first_scan(each: TableFacts, sample: Sample) -> bool:
+    unattended = each.last_scan_ms is None and each.scan_due is None and each.scan_running is None
+    return unattended and bool(sample.versions) and sample.goes_later / sample.versions >= _WORTH_A_SCAN
+
+
 def _of_first_scan(each: TableFacts, sample: Sample) -> Finding:
     goes, versions = sample.of_all(sample.goes_later), sample.of_all(sample.versions)
-    now = sample.of_all(sample.goes_now)
-    least = "at least " if sample.at_least else "about "
+    least = "at least " if sample.at_least else "about " if sample.share < 1 else ""
     return Finding(
         Level.DO,
         str(each.table),
-        f"{least}{_grouped(goes)} of {_grouped(versions)} versions are of no use, {_grouped(now)} could go now, and it "
-        "was never scanned. Sweeps of the queue remove what was queued, a scan the rest: to read all of it takes one "
-        f"process {least}{_time(round(sample.scan_seconds))}",
+        f"{least}{_grouped(goes)} of {_grouped(versions)} versions are of no use, "
+        f"{_grouped(sample.of_all(sample.goes_now))} of them could go now, and it was never scanned; to read all of it "
+        f"takes one process {_time(round(sample.scan_seconds))}",
         f"sweepflow legacy-sweep {each.table} --dry-run, then without; or let the DAG legacy_sweep do it",
     )
-
-
-def _share_that_goes(sample: Sample) -> float:
-    return sample.goes_later / sample.versions if sample.versions else 0.0
 
 
 def _named(shard: ShardFacts) -> str:
@@ -189,4 +213,4 @@ def _grouped(number: int) -> str:
 
 
 def _time(seconds: int) -> str:
-    return pendulum.duration(seconds=seconds).in_words() or "less than a second"
+    return pendulum.duration(seconds=seconds).in_words() if seconds else "less than a second"

@@ -107,6 +107,24 @@ def test_a_queue_that_nobody_ever_swept(store: Store, clock: ManualClock) -> Non
     assert "queue" not in {each.about for each in findings(examined(store, clock))}
 
 
+def test_while_the_queue_is_as_long_as_what_could_go_no_scan_is_asked_for(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 3, rows=10)
+    found = findings(examined(store, clock))
+    assert [(each.level, each.about) for each in found] == [(Level.DO, "queue"), (Level.NOTE, "scans")]
+
+
+def test_of_many_tables_that_were_never_scanned_only_those_with_most_in_them_are_named(
+    store: Store, clock: ManualClock
+) -> None:
+    for number in range(7):
+        table = TableRef.parse(f"app.t{number}")
+        Catalog(store).create(table, TableMetadata(CONSERVATIVE))
+        write(store, clock, 2, rows=number + 1, table=table, enqueue=False)
+    found = [each.about for each in findings(examined(store, clock)) if each.level is Level.DO]
+    assert found == ["app.t6", "app.t5", "app.t4", "app.t3", "app.t2", "scans"]
+
+
 def test_shards_behind_their_objective(store: Store, clock: ManualClock) -> None:
     Catalog(store).create(T, TableMetadata(CONSERVATIVE))
     write(store, clock, 2)
