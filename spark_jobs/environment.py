@@ -11,6 +11,7 @@ from pathlib import Path
 CONF = Path(__file__).parent / "conf"
 TARGETED_SWEEP = Path(__file__).parent / "targeted_sweep.py"
 SNAPSHOT_EXPORT = Path(__file__).parent / "snapshot_export.py"
+LEGACY_SWEEP = Path(__file__).parent / "legacy_sweep.py"
 LEAST_JAVA = 17
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"

@@ -48,6 +48,10 @@ RESULTS = {
     "aborted_deletes": "long",
     "parked": "long",
     "unparked": "long",
+    # Of the totals of a table:
+    "table": "string",
+    "writes": "long",
+    "deletes": "long",
 }
 
 CELL = ("table", "table_id", "row", "column")

@@ -21,12 +21,13 @@ from spark_jobs.windows import Cut, Windows, cuts, stretches
 from spark_jobs.workers import Brief, DedicatedRow, Part, SharedPart, Worker
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
-from sweep_tasks.model import SweepStrategy
+from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.reader import Batch, Reference
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.activity import Written
 from sweep_tasks.sweep.engine import Judged, ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
 
@@ -312,6 +313,9 @@ class SparkShardSweep(ShardSweep):
             totals = frames.totals(results).collect()
         for row in totals:
             self._workers.add(row.worker)
+            if row.table is not None:
+                self._counted.add_written({TableRef.stored(row.table): Written(row.writes, row.deletes)})
+                continue
             self._summary.aborted_deletes += row.aborted_deletes
             self._summary.parked += row.parked
             self._summary.unparked += row.unparked

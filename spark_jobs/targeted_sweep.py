@@ -34,6 +34,7 @@ from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.sweep.activity import Activity
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.summary import Summary
 
@@ -55,9 +56,10 @@ def sweep(order: SweepOrder, settings: Settings) -> dict[str, Any]:
     with open_store(settings.store, settings) as store:
         horizon = order.horizon(store, settings, clock)
         options = replace(order.options(settings), batch=settings.spark_batch_entries)
-        summary: Summary = SparkShardSweep(
-            spark, store, settings, order.strategy, order.shard, horizon, clock, options
-        ).run()
+        shard = SparkShardSweep(spark, store, settings, order.strategy, order.shard, horizon, clock, options)
+        summary: Summary = shard.run()
+        if not order.dry_run:
+            Activity(store).add(order.strategy, order.shard, shard.written)
     if spark.seconds is not None:
         summary.seconds["spark"] = spark.seconds
         spark().stop()

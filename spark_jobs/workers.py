@@ -39,7 +39,13 @@ from sweep_tasks.transactions.commits import CommitTable
 
 _PAGE = 10_000
 _KINDS = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_()}
-_ENTRIES, _RESULTS = (pa.schema([(name, _KINDS[kind]) for name, kind in each.items()]) for each in (ENTRIES, RESULTS))
+
+
+def schema(columns: dict[str, str]) -> pa.Schema:
+    return pa.schema([(name, _KINDS[kind]) for name, kind in columns.items()])
+
+
+_ENTRIES, _RESULTS = schema(ENTRIES), schema(RESULTS)
 
 _TOTALS = {"entries": 0, "unreadable": 0, "references": 0}
 
@@ -114,11 +120,11 @@ class Desk:
             totals.update(entries=len(raw), unreadable=len(unreadable), references=len(references))
             yield self._entries(entries)
             if unreadable:
-                yield _rows(_ENTRIES, [_unreadable_row(each) for each in unreadable])
+                yield rows_of(_ENTRIES, [_unreadable_row(each) for each in unreadable])
             if references:
-                yield _rows(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in references])
+                yield rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in references])
         first, least_blocked = min(seen, default=None), min(blocked, default=None)
-        yield _rows(_ENTRIES, [{"worker": _me(), "first": first, "blocked": least_blocked, **_TOTALS, **totals}])
+        yield rows_of(_ENTRIES, [{"worker": me(), "first": first, "blocked": least_blocked, **_TOTALS, **totals}])
 
     def count(self, part: Part) -> Iterator[pa.RecordBatch]:
         """How many entries there are, and nothing else: of those behind a blocked one, nobody asks the outcome."""
@@ -128,9 +134,11 @@ class Desk:
             entries += len(raw)
             references += len(referred)
             if referred:
-                found.append(_rows(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in referred]))
+                found.append(
+                    rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in referred])
+                )
         yield from found
-        yield _rows(_ENTRIES, [{"worker": _me(), **_TOTALS, "entries": entries, "references": references}])
+        yield rows_of(_ENTRIES, [{"worker": me(), **_TOTALS, "entries": entries, "references": references}])
 
     def _found(self, part: Part) -> Iterator[RawEntry | Reference]:
         if isinstance(part, DedicatedRow):
@@ -200,6 +208,9 @@ class Desk:
         if self._brief.tells_cells and (counted.ranged or counted.sentinels):
             yield _cells(counted)
         yield _totals(summary, counted)
+        if counted.written:
+            tables = [(str(table), found) for table, found in counted.written.items()]
+            yield rows_of(_RESULTS, [{"worker": me(), "table": name, **found._asdict()} for name, found in tables])
 
     def _judge(self) -> tuple[Judge, Summary, Counted]:
         brief = self._brief
@@ -306,14 +317,14 @@ def _cells(counted: Counted) -> pa.RecordBatch:
 
 def _totals(summary: Summary, counted: Counted) -> pa.RecordBatch:
     totals = {
-        "worker": _me(),
+        "worker": me(),
         "range_deletes": len(counted.ranged),
         "sentinels": len(counted.sentinels),
         "aborted_deletes": summary.aborted_deletes,
         "parked": summary.parked,
         "unparked": summary.unparked,
     }
-    return _rows(_RESULTS, [totals])
+    return rows_of(_RESULTS, [totals])
 
 
 def _unreadable_row(entry: Quarantined) -> dict[str, Any]:
@@ -326,9 +337,9 @@ def _number_of(table: TableRef, cell: Cell) -> int:
     return mmh3.hash64(str(table).encode() + b"\0" + sized(cell.row) + cell.column)[0]
 
 
-def _rows(schema: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=schema)
+def rows_of(kind: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=kind)
 
 
-def _me() -> str:
+def me() -> str:
     return f"{socket.gethostname()} {os.getpid()}"

@@ -2,6 +2,10 @@
 
 Emptying or dropping a table removes what open snapshots could see. So a mark with a fresh timestamp is published
 first: readers below it fail instead of finding nothing, and no write that started below it commits any more.
+
+Another strategy is one change of the table's metadata: readers and writers answer to the old strategy's threshold for
+ever, and what no queue entry leads to goes on record as a scan that is due. A timestamp taken *afterwards* says from
+where on a scan counts; whoever dies in between leaves a scan without one, and anybody may add it later.
 """
 
 from __future__ import annotations
@@ -23,6 +27,11 @@ _COUNT_PAGE = 10_000
 class Count(NamedTuple):
     cells: int
     versions: int
+
+
+class StrategyChange(NamedTuple):
+    before: TableMetadata
+    after: TableMetadata
 
 
 class Catalog:
@@ -48,6 +57,46 @@ class Catalog:
 
         self._alter(table, changed)
         self._adopt_own_threshold(table)
+        self.date_scan(table)
+
+    def set_strategy(self, table: TableRef, strategy: SweepStrategy) -> StrategyChange:
+        """Have a table swept by another strategy from now on, everything else as it was."""
+
+        def changed(metadata: TableMetadata) -> TableMetadata:
+            new = metadata.with_strategy(strategy)
+            return new if new == metadata else replace(new, revision=metadata.revision + 1)
+
+        before = self._alter(table, changed)
+        return StrategyChange(before, self.date_scan(table))
+
+    def date_scan(self, table: TableRef) -> TableMetadata:
+        """Give a scan that is due the timestamp it must reach, if it has none yet; the table's metadata afterwards.
+
+        A writer that commits by the old strategy has looked at the metadata before they changed, and had its start
+        timestamp before that: one taken after they were read is greater. Metadata that were changed since then are read
+        again, and the timestamp taken again.
+        """
+        while True:
+            known = self._metadata(table)
+            due = known.scan_due
+            if due is None or due.since is not None:
+                return known
+            dated = replace(known, scan_due=due._replace(since=self._timestamps.fresh()))
+            if self._store.alter_table(table, known, dated):
+                return dated
+
+    def scanned(self, table: TableRef, up_to: int) -> bool:
+        """A scan of the whole table has ended that went up to this timestamp: true if it was all that was due."""
+        done = False
+
+        def settled(metadata: TableMetadata) -> TableMetadata:
+            nonlocal done
+            due = metadata.scan_due
+            done = due is not None and due.since is not None and up_to >= due.since
+            return replace(metadata, scan_due=None) if done else metadata
+
+        self._alter(table, settled)
+        return done
 
     def _adopt_own_threshold(self, table: TableRef) -> None:
         """Let readers go by the table's own threshold, if it has a retention of its own.
@@ -65,13 +114,18 @@ class Catalog:
             if self._store.alter_table(table, known.metadata, replace(known.metadata, own_threshold=True)):
                 return
 
-    def _alter(self, table: TableRef, change: Callable[[TableMetadata], TableMetadata]) -> None:
+    def _alter(self, table: TableRef, change: Callable[[TableMetadata], TableMetadata]) -> TableMetadata:
+        """What stood before."""
         while True:
-            current = self._store.tables([table]).get(table)
-            if current is None:
-                raise UnknownTable(table)
+            current = self._metadata(table)
             if change(current) == current or self._store.alter_table(table, current, change(current)):
-                return
+                return current
+
+    def _metadata(self, table: TableRef) -> TableMetadata:
+        found = self._store.tables([table]).get(table)
+        if found is None:
+            raise UnknownTable(table)
+        return found
 
     def list(self) -> dict[TableRef, TableMetadata]:
         """The user's tables, by name."""

@@ -140,6 +140,36 @@ class Settings(BaseSettings):
     parked_per_run: int = Field(
         default=500_000, ge=0, description="entries a run of a shard takes up again when they are let go; 0: no limit"
     )
+    legacy_ranges: int = Field(default=64, ge=1, le=10_000, description="parts in which a table is scanned")
+    legacy_batch_versions: int = Field(
+        default=5_000, gt=0, description="versions that a scan of a table fetches at once"
+    )
+    legacy_versions_per_s: int = Field(
+        default=100_000, ge=0, description="versions that a scan of a table examines in a second; 0: no limit"
+    )
+    legacy_silent_s: int = Field(
+        default=600,
+        gt=0,
+        description="a scan of a table that was not heard of for longer was cut off; others go on with it",
+    )
+    legacy_schedule: str | None = Field(
+        default="30 * * * *",
+        description="when tables are scanned by turns, as cron writes it; none: only when asked for",
+    )
+    legacy_budget_s: int = Field(
+        default=1_200, ge=0, description="how long a run scans tables by turns, in each of its lanes; 0: not at all"
+    )
+    legacy_lanes: int = Field(default=2, ge=1, le=64, description="tables scanned at the same time, a pool each")
+    legacy_turns: int = Field(default=4, ge=1, description="tables that share the time of a lane, if as many wait")
+    legacy_pause_s: int = Field(
+        default=604_800, ge=0, description="how long a table that was scanned to its end is left alone"
+    )
+    legacy_first: CommaSeparated = Field(
+        default=(), description="tables and patterns that are scanned before all others, separated by commas"
+    )
+    legacy_never: CommaSeparated = Field(
+        default=(), description="tables and patterns that are never scanned by turns, separated by commas"
+    )
     retention_s: int = Field(default=3_600, ge=0, description="how long conservative tables keep what was overwritten")
     shards: int = Field(default=4, ge=1, le=256, description="queues of each strategy, a task each; can only grow")
     sweep_tasks_at_once: int = Field(default=2, ge=1, description="shards of each strategy swept at the same time")

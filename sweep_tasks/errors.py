@@ -205,6 +205,18 @@ class TransactionTooLarge(SweepflowError):
     exit_code = EXIT_BAD_INPUT
 
 
+class LegacySweepRunning(AlreadyExists):
+    """Somebody is sweeping the table by scanning it, or was cut off while doing so; nothing was changed."""
+
+    def __init__(self, table: object, run: str, owner: str, since: str, heard_of: str) -> None:
+        super().__init__(
+            f"table: {table} is being swept by run {run} of {owner} since {since}, last heard of at {heard_of}; wait "
+            "for it, cancel it, or go on with it if it was cut off"
+        )
+        self.run = run
+        self.owner = owner
+
+
 class LagObjectiveMissed(SweepflowError):
     """Shards are further behind than their strategy's objective allows."""
 

@@ -30,6 +30,24 @@ class SweepStrategy(StrEnum):
     NOTHING = "nothing"
 
 
+class ScanReason(StrEnum):
+    """What a change of strategy leaves in a table that no queue entry leads to."""
+
+    UNQUEUED = "unqueued"
+    """Versions that were written while the table was swept by nothing, or that nobody swept meanwhile."""
+    MARKERS = "markers"
+    """Sentinels and delete markers that a conservative table keeps, and a thorough one does not."""
+
+
+class ScanDue(NamedTuple):
+    """A scan of the whole table that a change of strategy has left to be done."""
+
+    why: ScanReason
+    since: int | None = None
+    """A timestamp handed out after the change was on record. Whoever wrote by the old strategy started below it, so a
+    scan that goes up to it finds everything; None until it is known."""
+
+
 class ConflictHandling(StrEnum):
     FIRST_COMMITTER_WINS = "first-committer-wins"
     NONE = "none"
@@ -165,6 +183,7 @@ class TableMetadata:
     stands at least where sweeps that knew nothing of the retention may have been."""
     revision: int = 0
     """How often this was changed by hand: tells a retention from the same one, taken away and given back."""
+    scan_due: ScanDue | None = None
 
     def __post_init__(self) -> None:
         if self.retention_s is not None and self.retention_s < 0:
@@ -176,8 +195,21 @@ class TableMetadata:
         return (self.past_strategies | {self.strategy}) - {SweepStrategy.NOTHING}
 
     def with_strategy(self, strategy: SweepStrategy) -> TableMetadata:
-        past = self.past_strategies | {self.strategy} if strategy != self.strategy else self.past_strategies
-        return replace(self, strategy=strategy, past_strategies=past - {SweepStrategy.NOTHING})
+        """Strategies it had still count, and what the change leaves to be done goes on record with it."""
+        if strategy is self.strategy:
+            return self
+        past = (self.past_strategies | {self.strategy}) - {SweepStrategy.NOTHING}
+        return replace(self, strategy=strategy, past_strategies=past, scan_due=self._scan_due_as(strategy))
+
+    def _scan_due_as(self, strategy: SweepStrategy) -> ScanDue | None:
+        """What was written or swept by nothing has to be looked for whatever it is swept by from now on; sentinels and
+        delete markers only where they do not belong. A table that is swept by nothing has nothing due."""
+        if strategy is SweepStrategy.NOTHING:
+            return None
+        unqueued = self.scan_due is not None and self.scan_due.why is ScanReason.UNQUEUED
+        if unqueued or self.strategy is SweepStrategy.NOTHING:
+            return ScanDue(ScanReason.UNQUEUED)
+        return ScanDue(ScanReason.MARKERS) if strategy is SweepStrategy.THOROUGH else None
 
 
 def checked_timestamp(ts: int, field: str = "timestamp") -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_jobs.legacy_ranges import work_on_spark
 from spark_jobs.session import explained
 from spark_jobs.shard import SparkShardSweep, TouchedCells
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.scenario.engines import Sweep, Swept
 from sweep_tasks.store import Store
+from sweep_tasks.sweep.horizon import Horizon
 
 
 class SparkEngine:
@@ -33,3 +37,13 @@ class SparkEngine:
             raise explained(error) or error from error
         finally:
             touched.forget()
+
+    def legacy_sweep(
+        self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
+    ) -> LegacySummary:
+        sweep = LegacySweep(store, settings, clock)
+        run = sweep.start(order, horizon, take_over=True)
+        try:
+            return work_on_spark(lambda: self._spark, sweep, self._settings, run, order)
+        except PySparkException as error:
+            raise explained(error) or error from error

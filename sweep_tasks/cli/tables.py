@@ -1,4 +1,4 @@
-"""`sweepflow tables`: create, list, show, change, drop, truncate."""
+"""`sweepflow tables`: create, list, show, change, set-strategy, drop, truncate."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, YesOption, command
 from sweep_tasks.cli.times import seconds
 from sweep_tasks.errors import BadValue
-from sweep_tasks.model import ConflictHandling, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import ConflictHandling, ScanReason, SweepStrategy, TableMetadata, TableRef
 
 app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAMESPACE.NAME")]
 _DEFAULT = "default"
+_LEFT = {
+    ScanReason.UNQUEUED: "what was written while it was swept by nothing has no queue entries",
+    ScanReason.MARKERS: "sentinels and delete markers of its time as a conservative table are left in it",
+}
 
 
 @app.command()
@@ -66,6 +70,7 @@ def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_j
             "threshold": known.for_readers,
             "thresholds": {strategy.value: ts for strategy, ts in known.by_strategy.items()},
             "truncated_before": known.mark or None,
+            "scan_due": _scan_due(known.metadata),
         }
         run.answer(document, lambda out: _print_properties(out, document))
 
@@ -92,6 +97,22 @@ def change(
         document = _described(table, known.metadata) | {"threshold": known.for_readers}
         kept = "as long as its strategy" if keep_s is None else f"for {keep_s} s"
         run.answer(document, lambda out: out.print(f"{table} keeps what is overwritten {kept}"))
+
+
+@app.command("set-strategy")
+def set_strategy(
+    ctx: typer.Context,
+    name: NameArgument,
+    strategy: Annotated[SweepStrategy, typer.Argument(help="How it is swept from now on; nothing: never.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a table swept by another strategy. Safe at any time, and to repeat."""
+    with command(ctx, store, as_json) as run:
+        table = TableRef.parse(name)
+        before, after = run.catalog.set_strategy(table, strategy)
+        document = _described(table, after) | {"before": before.strategy.value, "scan_due": _scan_due(after)}
+        run.answer(document, lambda out: _print_strategy(out, table, before, after))
 
 
 @app.command()
@@ -147,6 +168,25 @@ def _described(table: TableRef, metadata: TableMetadata) -> dict[str, Any]:
     }
 
 
+def _scan_due(metadata: TableMetadata) -> dict[str, Any] | None:
+    """What a change of strategy has left to be done."""
+    return None if metadata.scan_due is None else metadata.scan_due._asdict()
+
+
+def _print_strategy(out: Console, table: TableRef, before: TableMetadata, after: TableMetadata) -> None:
+    changed = f"was {before.strategy}, is {after.strategy} now" if before != after else f"is {after.strategy} already"
+    out.print(f"{table} {changed}", highlight=False)
+    if after.scan_due is None:
+        out.print("nothing is left to do" if before == after else "nothing else is to do: queue entries of before "
+                  "are swept, or skipped, as the table is swept now", highlight=False)  # fmt: skip
+        return
+    out.print(
+        f"{_LEFT[after.scan_due.why]}; a scan of the table that goes up to {after.scan_due.since} removes it: "
+        f"'sweepflow legacy-sweep {table}', or the DAG legacy_sweep by itself, once sweeps may go that far",
+        highlight=False,
+    )
+
+
 def _print_tables(out: Console, documents: list[dict[str, Any]]) -> None:
     if not documents:
         out.print("no tables yet; 'sweepflow tables create NAMESPACE.NAME' makes one")
@@ -162,5 +202,11 @@ def _print_tables(out: Console, documents: list[dict[str, Any]]) -> None:
 def _print_properties(out: Console, document: dict[str, Any]) -> None:
     shown = Table(show_header=False)
     for key, value in document.items():
-        shown.add_row(key.replace("_", " "), "-" if value in (None, [], {}) else str(value))
+        shown.add_row(key.replace("_", " "), "-" if value in (None, [], {}) else _as_text(value))
     out.print(shown)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 TARGETED_SWEEP = "targeted_sweep"
 PROTECTED_TIMESTAMPS = "protected_timestamps"
 SNAPSHOT_EXPORT = "snapshot_export"
-SCHEDULED = (TARGETED_SWEEP, PROTECTED_TIMESTAMPS)
+LEGACY_SWEEP = "legacy_sweep"
+SCHEDULED = (TARGETED_SWEEP, PROTECTED_TIMESTAMPS, LEGACY_SWEEP)
 """What runs by itself, once it is switched on."""
 SPARK_CONNECTION = "spark_default"
 AIRFLOW_CONNECTION = "sweepflow_airflow"

@@ -56,6 +56,7 @@ class SparkJobOperator(SparkSubmitOperator):
         written.unlink(missing_ok=True)
         self.application_args = [*arguments, "--summary", str(written)]
         self.env_vars = spark_environment()
+        self._hook = None  # it would submit what it was made for before
         super().execute(context)
         try:
             summary: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))

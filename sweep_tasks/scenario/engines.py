@@ -1,4 +1,4 @@
-"""What carries out a scenario's sweeps: something that sweeps some shards and says what it did."""
+"""What carries out a scenario's sweeps: something that sweeps some shards, or a table, and says what it did."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
@@ -30,6 +33,10 @@ class Swept(NamedTuple):
 class SweepEngine(Protocol):
     def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept: ...
 
+    def legacy_sweep(
+        self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
+    ) -> LegacySummary: ...
+
 
 class LocalEngine:
     """In this process."""
@@ -41,3 +48,8 @@ class LocalEngine:
             for shard in sweep.shards
         ]
         return Swept(summaries, len(counted.ranged), len(counted.sentinels))
+
+    def legacy_sweep(
+        self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
+    ) -> LegacySummary:
+        return LegacySweep(store, settings, clock).sweep(order, horizon, take_over=True)

@@ -9,6 +9,7 @@ from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import read_var_long, read_var_signed_long
 from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, NotYet, SnapshotSwept, UnknownTable
+from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.model import (
     DELETE_MARKER,
     MAX_TS,
@@ -40,6 +41,7 @@ from sweep_tasks.transactions.manager import TransactionManager
 
 Outcome = dict[str, Any]
 _PAGE = 10_000
+_LEGACY_RANGES = 4
 
 
 class Unfinished(NamedTuple):
@@ -214,7 +216,12 @@ class Operations:
 
     def legacy_sweep(self, table: TableRef, sweep_ts: int) -> Outcome:
         self._check_exists(table)
-        raise NotYet(f"legacy_sweep: {table} can't be swept by scanning up to {sweep_ts} in this version")
+        self._timestamps.move_past(sweep_ts)
+        horizon = Horizon(sweep_ts, self._clock.now_ms())
+        order = LegacyOrder(table, ranges=_LEGACY_RANGES)
+        unhurried = self._settings.model_copy(update={"legacy_versions_per_s": 0})  # the clock moves by `advance` alone
+        swept = self._engine.legacy_sweep(self._store, unhurried, order, horizon, self._clock)
+        return {"cells": swept.counts.cells, "deleted": swept.counts.deleted}
 
     # --- looking ------------------------------------------------------------------------------------------------
 

@@ -88,10 +88,10 @@ class Stretch(NamedTuple):
         return f"Stretch(<{len(self.first)} bytes>, <{len(self.end)} bytes>)"
 
     @classmethod
-    def between(cls, edges: Iterable[bytes]) -> list[Stretch]:
-        """All of the order, cut at these edges, which are in order and differ."""
+    def between(cls, edges: Iterable[bytes], since: bytes = b"") -> list[Stretch]:
+        """All of the order, or what comes since a place, cut at these edges, which are in order and differ."""
         inner = list(edges)
-        return [cls(first, end) for first, end in zip([b"", *inner], [*inner, b""], strict=True)]
+        return [cls(first, end) for first, end in zip([since, *inner], [*inner, b""], strict=True)]
 
     def of_rows(self, rows: Span) -> Span:
         """The rows that are in both, where a stretch is one of rows."""
@@ -177,9 +177,15 @@ class Store(ABC):
         """A page of stored versions without their values."""
 
     @abstractmethod
-    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
+    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
         """The scan order in at most so many parts, at least one, of about the same size as far as the store can tell.
-        Every row is in exactly one of them, those that are written later too."""
+        Every row is in exactly one of them, those that are written later too. From a row on, if one is given: what
+        comes before it is in none."""
+
+    @abstractmethod
+    def end_of(self, table: TableRef) -> bytes:
+        """Where a stretch must end to hold the rows that are there now, and none that are written behind them later;
+        empty if the order has an end of its own."""
 
     def row_order(self, row: bytes) -> object:
         """Sorts rows the way a scan visits them. Byte order, unless a store says otherwise."""

@@ -71,6 +71,7 @@ class FaultyStore(Store):
     scan = _call_point("scan")
     scan_versions = _call_point("scan_versions")
     stretches = _call_point("stretches")
+    end_of = _call_point("end_of")
     put = _call_point("put")
     put_late = _call_point("put_late")
     add_sentinels = _call_point("add_sentinels")

@@ -162,11 +162,17 @@ class MemoryStore(Store):
                     items.append(StoredVersion(cell, ts, versions[ts] == DELETE_MARKER))
             return Page(items, None)
 
-    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
+    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
         with self._lock:
-            index = self._table(table).sorted_rows()
+            rows = self._table(table).sorted_rows()
+            index = rows[bisect_left(rows, since) :]
             each = max(1, -(-len(index) // parts))
-            return Stretch.between(index[each::each])
+            return Stretch.between(index[each::each], since)
+
+    def end_of(self, table: TableRef) -> bytes:
+        with self._lock:
+            rows = self._table(table).sorted_rows()
+            return (rows[-1] if rows else b"") + b"\0"
 
     def _cells(self, table: TableRef, rows: Span, since: Cell | None) -> Iterable[tuple[Cell, Versions]]:
         """Cells in order, from `since` on."""

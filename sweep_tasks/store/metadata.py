@@ -6,14 +6,16 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from sweep_tasks.model import ConflictHandling, Layout, SweepStrategy, TableMetadata
+from sweep_tasks.model import ConflictHandling, Layout, ScanDue, ScanReason, SweepStrategy, TableMetadata
 
 
 def dump_metadata(metadata: TableMetadata) -> str:
-    """Stores compare this text. Tables of a time before there were revisions have none in it."""
+    """Stores compare this text. Tables of a time before there were revisions, or scans to be done, have none in it."""
     plain = asdict(metadata) | {"past_strategies": sorted(metadata.past_strategies)}
     if not metadata.revision:
         del plain["revision"]
+    if not metadata.scan_due:
+        del plain["scan_due"]
     return json.dumps(plain, sort_keys=True, separators=(",", ":"))
 
 
@@ -28,4 +30,9 @@ def load_metadata(text: str) -> TableMetadata:
         layout=Layout(plain["layout"]),
         own_threshold=plain["own_threshold"],
         revision=plain.get("revision", 0),
+        scan_due=_scan_due(plain.get("scan_due")),
     )
+
+
+def _scan_due(plain: list[Any] | None) -> ScanDue | None:
+    return ScanDue(ScanReason(plain[0]), plain[1]) if plain else None

@@ -11,13 +11,13 @@ leaves work to repeat. Two sweeps of one shard, one of them long given up for de
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
-from sweep_tasks.model import SweepStrategy
+from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.cleaner import QueueCleaner
 from sweep_tasks.queue.encoding import FINE, fine
@@ -26,6 +26,7 @@ from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.queue.reader import DEFAULT_BATCH, Batch, QueueReader
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.activity import Written
 from sweep_tasks.sweep.budget import UNLIMITED, Budget, Spending
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
@@ -84,6 +85,11 @@ class ShardSweep:
         self._cleaner = QueueCleaner(store, strategy, shard)
         self._spending = Spending(self._options.budget, clock)
         self._summary = Summary(strategy, shard, horizon.sweep_ts, self._options.dry_run)
+
+    @property
+    def written(self) -> Mapping[TableRef, Written]:
+        """What the run has judged, by table."""
+        return self._counted.written
 
     def run(self) -> Summary:
         with self._timed("publish"):

@@ -35,8 +35,13 @@ def horizon(
 ) -> Horizon:
     """`wall_ms` is now, or the end of the run's interval if that is earlier."""
     immutable = immutable_timestamp(timestamps, leases)
+    return Horizon(min(immutable, old_enough(strategy, wall_ms, retention_s, puncher)), wall_ms)
+
+
+def old_enough(strategy: SweepStrategy, wall_ms: int, retention_s: int, puncher: Puncher) -> int:
+    """What had been started by then, as far as the strategy lets its tables be swept."""
     back_ms = retention_s * 1000 if strategy is SweepStrategy.CONSERVATIVE else 0
-    return Horizon(min(immutable, puncher.timestamp_at(wall_ms - back_ms) or 0), wall_ms)
+    return puncher.timestamp_at(wall_ms - back_ms) or 0
 
 
 def horizon_now(

@@ -12,6 +12,7 @@ from sweep_tasks.protection.tracker import Tracker
 from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions, Applied
+from sweep_tasks.sweep.activity import written
 from sweep_tasks.sweep.rules import Entry, Plan, TableView, parked, plan
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
@@ -52,6 +53,7 @@ class Judge:
         parking = [*decided.parked, *self._apply(decided)]
         self._park(parking)
         self._summary.parked += len(parking)
+        self._counted.add_written(written(entries))
 
     def rejudge_parked(self, columns: Span = EVERYTHING, at_most: int = 0) -> None:
         """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records. Of those that

@@ -158,22 +158,30 @@ def after_looking(look: Looked, versions: list[int]) -> tuple[list[VersionRange]
     return ranges, bool(hit) and look.sentinel
 
 
+def going(entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> Looked | None:
+    """What goes because of this entry, and how: behind a sentinel, or with the delete marker that it is."""
+    gone = doomed(entry, held_by, strategy)
+    if gone is None:
+        return None
+    truncated = entry.start < view.mark
+    sentinel = held_by is None and strategy is SweepStrategy.CONSERVATIVE and not truncated
+    marker = Marker(entry, gone._replace(end=entry.start)) if gone.end > entry.start else None
+    return Looked(gone, sentinel, truncated, marker)
+
+
 def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> None:
     if held_by is not None:
         hold = Hold(Why.PROTECTED, record=held_by.record, record_ts=held_by.ts)
         result.parked.append(parked(entry, hold))
-    gone = doomed(entry, held_by, strategy)
-    if gone is None:
+    goes = going(entry, held_by, strategy, view)
+    if goes is None:
         return
-    sentinel = held_by is None and strategy is SweepStrategy.CONSERVATIVE
-    truncated = entry.start < view.mark
-    marker = Marker(entry, gone._replace(end=entry.start)) if gone.end > entry.start else None
-    if truncated or view.look_first:
-        result.looked.setdefault(entry.table, []).append(Looked(gone, sentinel and not truncated, truncated, marker))
+    if goes.truncated or view.look_first:
+        result.looked.setdefault(entry.table, []).append(goes)
         return
-    if sentinel:
+    if goes.sentinel:
         result.sentinels.setdefault(entry.table, []).append(entry.cell)
-    if marker:
-        result.markers.setdefault(entry.table, []).append(marker)
+    if goes.marker:
+        result.markers.setdefault(entry.table, []).append(goes.marker)
     else:
-        result.ranges.setdefault(entry.table, []).append(gone)
+        result.ranges.setdefault(entry.table, []).append(goes.range)

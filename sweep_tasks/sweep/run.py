@@ -15,6 +15,7 @@ from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.activity import Activity
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
 from sweep_tasks.sweep.judging import Judge
@@ -57,7 +58,11 @@ class Sweeper:
         for strategy, found in horizons.items():
             target = found if stop_at is None else found._replace(sweep_ts=stop_at)
             for shard in wanted:
-                yield ShardSweep(self._store, strategy, shard, target, self._clock, options).run()
+                sweep = ShardSweep(self._store, strategy, shard, target, self._clock, options)
+                summary = sweep.run()
+                if not summary.dry_run:
+                    Activity(self._store).add(strategy, shard, sweep.written)
+                yield summary
 
 
 class Retried(NamedTuple):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sweep_tasks.model import Cell, SweepStrategy, TableRef
+from sweep_tasks.sweep.activity import NONE, Written
 
 
 @dataclass(slots=True)
@@ -56,7 +57,12 @@ class DistinctCells:
 
 @dataclass(slots=True)
 class Counted:
-    """Cells counted once over all shards of one operation."""
+    """Cells counted once over all shards of one operation, and how much of each table was judged."""
 
     ranged: DistinctCells = field(default_factory=DistinctCells)
     sentinels: DistinctCells = field(default_factory=DistinctCells)
+    written: dict[TableRef, Written] = field(default_factory=dict)
+
+    def add_written(self, found: Mapping[TableRef, Written]) -> None:
+        for table, more in found.items():
+            self.written[table] = self.written.get(table, NONE).plus(more)

@@ -30,11 +30,13 @@ class SweepView:
         self._ids = TableIds(store)
 
     @classmethod
-    def published(cls, store: Store, horizon: Horizon, dry_run: bool) -> SweepView:
+    def published(
+        cls, store: Store, horizon: Horizon, dry_run: bool, only: Collection[TableRef] | None = None
+    ) -> SweepView:
         """To be read after the threshold is published and before protections are. Tables with a retention of their own
-        have their thresholds published here."""
+        have their thresholds published here. Of all tables, or of those that the sweep is about."""
         thresholds, puncher = Thresholds(store), Puncher(store)
-        metadata = store.tables()
+        metadata = store.tables(only)
         marks = thresholds.marks(list(metadata))
         tables: dict[TableRef, TableView] = {}
         for table, found in metadata.items():

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from sweep_tasks.orchestration.local_environment import DAGS
-from sweep_tasks.orchestration.names import PROTECTED_TIMESTAMPS, SNAPSHOT_EXPORT, TARGETED_SWEEP
+from sweep_tasks.orchestration.names import LEGACY_SWEEP, PROTECTED_TIMESTAMPS, SNAPSHOT_EXPORT, TARGETED_SWEEP
 from sweep_tasks.orchestration.pools import pools_document
 
 DESCRIBE = Path(__file__).with_name("describe_dags.py")
 SHARDS = 3
+LANES = 3
 SAYS_THE_SAME_AGAIN = {f"{PROTECTED_TIMESTAMPS}.check"}
 """Tasks that are not worth another try."""
 
@@ -44,6 +45,7 @@ def in_fresh_interpreter(home: Path, *arguments: str) -> str:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/none.db",
         "SWEEPFLOW_SHARDS": str(SHARDS),
+        "SWEEPFLOW_LEGACY_LANES": str(LANES),
         "SWEEPFLOW_STORE": "sqlite:////nowhere/at/all.db",
     }
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
@@ -102,6 +104,24 @@ def test_an_export_stands_between_the_protection_and_its_release(found: dict[str
         "export": ["release"],
         "release": [],
     }
+
+
+def test_each_lane_in_which_tables_are_scanned_has_a_pool_of_its_own_that_the_command_creates(
+    found: dict[str, Any],
+) -> None:
+    dag = found["dags"][LEGACY_SWEEP]
+    tasks = dag["tasks"]
+    lanes = [f"lane_{lane}" for lane in range(LANES)]
+    assert dag["catchup"] is False
+    assert {name: task["downstream"] for name, task in tasks.items()} == {
+        "choose": lanes,
+        **{lane: ["finish"] for lane in lanes},
+        "finish": [],
+    }
+    pools = [tasks[name]["pool"] for name in lanes]
+    assert len(set(pools)) == LANES
+    assert set(pools) == set(pools_document(SHARDS, LANES)) - set(pools_document(SHARDS))
+    assert not any(task["mapped"] for task in tasks.values())
 
 
 def test_parsing_costs_at_most_twice_an_empty_dag_file(tmp_path: Path) -> None:

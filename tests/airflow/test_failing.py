@@ -60,8 +60,8 @@ def test_a_missing_pool_fails_the_first_task_and_a_command_creates_it(
                 [SWEEPFLOW, "airflow", "pools"], env=airflow.environment, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stderr
-    assert "4 pools" in done.stdout
-    assert {name: pool["slots"] for name, pool in pools_document(2).items()} == airflow.pool_slots()
+    assert "6 pools" in done.stdout
+    assert {name: pool["slots"] for name, pool in pools_document(2, lanes=2).items()} == airflow.pool_slots()
 
 
 def test_a_missing_spark_connection_fails_the_first_task(airflow: LocalAirflow, queued: QueuedStore) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from sweep_tasks.config import Settings
 from sweep_tasks.orchestration.airflow_api import AirflowApi
 from sweep_tasks.orchestration.names import SCHEDULED
-from sweep_tasks.orchestration.pools import pool_names
+from sweep_tasks.orchestration.pools import lane_pools, pool_names
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -30,8 +31,8 @@ def test_it_is_complete_when_it_says_so_and_a_signal_ends_all_of_it(tmp_path: Pa
         assert answer, (tmp_path / "steps").read_text()
         told = json.loads(answer)
         with AirflowApi(told["address"], told["user"], told["password"]) as api:
-            assert [api.call("GET", f"/dags/{each}")["is_paused"] for each in SCHEDULED] == [True, True]
-            assert api.pool_slots() == dict.fromkeys(pool_names(1), 1)
+            assert [api.call("GET", f"/dags/{each}")["is_paused"] for each in SCHEDULED] == [True] * len(SCHEDULED)
+            assert api.pool_slots() == dict.fromkeys([*pool_names(1), *lane_pools(Settings().legacy_lanes)], 1)
         family = up.children(recursive=True)
         assert len(family) >= 4
         up.terminate()

@@ -88,8 +88,11 @@ class SweptStore(RuleBasedStateMachine):
 
     # --- writers ------------------------------------------------------------------------------------------------
 
-    def _transact(self, store: Store, what: list[tuple[TableRef, Cell, bool]], reads: bool = False) -> None:
-        manager = TransactionManager(store, SETTINGS, queue=QueueWriter(store), clock=self.clock, renew_leases=False)
+    def _transact(
+        self, store: Store, what: list[tuple[TableRef, Cell, bool]], reads: bool = False, queued: bool = True
+    ) -> None:
+        queue = QueueWriter(store) if queued else None
+        manager = TransactionManager(store, SETTINGS, queue=queue, enqueue=queued, clock=self.clock, renew_leases=False)
         tx = manager.transaction()
         assert tx._lease
         self.leases[tx._lease.ts] = tx.start

@@ -161,6 +161,9 @@ class Job:
         """Of `spark-submit`, which becomes the Java machine."""
         return self._process.pid
 
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def ended(self) -> Ended:
         code = self._process.wait(PATIENCE_S)
         return Ended(code, *(path.read_text() for path in self._files))
@@ -218,8 +221,11 @@ class Jobs:
 
     def submit_file(self, job: Path, *arguments: str, **settings: object) -> Job:
         """Any job of ours."""
-        command = [str(spark_submit()), "--master", "local[2]", str(job), *arguments]
-        return self._start(command, spark_environment() | _variables(settings))
+        return self.submit_raw("--master", "local[2]", str(job), *arguments, **settings)
+
+    def submit_raw(self, *arguments: str, **settings: object) -> Job:
+        """With whatever `spark-submit` is to be told."""
+        return self._start([str(spark_submit()), *arguments], spark_environment() | _variables(settings))
 
     def run(self, *arguments: str, **settings: object) -> Job:
         """Without `spark-submit`, on a path where there is nothing, and no Java in particular."""

@@ -19,13 +19,14 @@ from sweep_tasks.protection.records import Mode
 from sweep_tasks.queue.encoding import fine, shared_row
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.system import QUEUE_CELLS, TRANSACTIONS
+from sweep_tasks.sweep.activity import Written
 from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.transactions.commits import ABORTED
 from tests.support.clock import ManualClock
-from tests.unit.sweep.world import CONSERVATIVE, THOROUGH, THOROUGH_TABLE, World, counts, state_of
+from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, World, counts, state_of
 
 LOOKED = TableRef.parse("app.looked")
 END = 160_000
@@ -52,11 +53,14 @@ class Twins:
         self._copy()
         horizon = Horizon(sweep_ts, self.clock.now_ms())
         chosen = SweepOptions(**options)
-        here = ShardSweep(self.world.store, strategy, 0, horizon, self.clock, chosen).run()
+        in_process = ShardSweep(self.world.store, strategy, 0, horizon, self.clock, chosen)
+        here = in_process.run()
         with self.opened("spark") as store:
-            there = SparkShardSweep(
+            on_spark = SparkShardSweep(
                 lambda: self.spark, store, self.settings["spark"], strategy, 0, horizon, self.clock, chosen
-            ).run()
+            )
+            there = on_spark.run()
+            self.written = in_process.written, on_spark.written
             ours, theirs = state_of(self.world.store), state_of(store)
         decided, also_decided = (dict(state.pop(str(TRANSACTIONS))) for state in (ours, theirs))
         ahead = {cell: commit for cell, commit in also_decided.items() if cell not in decided}
@@ -129,6 +133,9 @@ def test_two_workers_read_and_delete_what_is_much(twins: Twins) -> None:
     assert there.workers >= 2
     assert here.workers == 0
     assert (there.entries, there.range_deletes) == (4_000, 139)
+    assert twins.written == ({TABLE: Written(139)}, {TABLE: Written(139)}), (
+        "each cell once, however many entries it has"
+    )
 
 
 def test_a_dry_run_counts_the_same_and_changes_nothing(twins: Twins) -> None:

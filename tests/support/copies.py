@@ -38,6 +38,9 @@ class CopiesStore(MemoryStore):
             self._tell_all(table, ranges) if self.missing is None else self._miss(table, ranges)
         super().delete_ranges(table, ranges)
 
+    def delete_versions(self, table: TableRef, versions: Collection[tuple[Cell, int]]) -> None:
+        self.delete_ranges(table, [VersionRange(cell, ts, ts + 1) for cell, ts in versions])
+
     def delete_everywhere(self, table: TableRef, ranges: Collection[VersionRange]) -> list[VersionRange]:
         if self.missing is not Missing.KNOWN:
             self.delete_ranges(table, ranges)

@@ -120,7 +120,8 @@ class Cells:
     def scan_versions(
         self, name: str, rows: Span, after: tuple[Cell, int] | None, stretch: Stretch, limit: int
     ) -> Iterator[Any]:
-        query = "SELECT key, column1, column2, value FROM {t} WHERE {where}"
+        """Values stay where they are: of each comes its token, which is the least one for an empty value alone."""
+        query = "SELECT key, column1, column2, token(value) AS hashed FROM {t} WHERE {where}"
         if after:
             (row, column), ts = after
             rest = query.format(t=name, where="key = ? AND column1 = ? AND column2 > ?")

@@ -28,10 +28,13 @@ def token_of(row: bytes) -> int:
     return token
 
 
-def equal_stretches(parts: int) -> list[Stretch]:
-    """Tokens are hashes, so equal stretches of the ring hold about as many rows."""
-    edges = (LEAST_TOKEN + _TOKENS * number // parts for number in range(1, parts))
-    return Stretch.between(_token.pack(edge) for edge in edges)
+def equal_stretches(parts: int, since: bytes = b"") -> list[Stretch]:
+    """Tokens are hashes, so equal stretches of the ring hold about as many rows. From the place of a row on, if one is
+    given."""
+    first = token_of(since) if since else LEAST_TOKEN
+    tokens = LEAST_TOKEN + _TOKENS - first
+    edges = sorted({first + tokens * number // parts for number in range(1, parts)} - {first})
+    return Stretch.between((_token.pack(edge) for edge in edges), _token.pack(first) if since else b"")
 
 
 def tokens_of(stretch: Stretch) -> tuple[int, int | None]:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import (
-    DELETE_MARKER,
     EVERYTHING,
     Cell,
     ColumnChoice,
@@ -34,7 +33,7 @@ from sweep_tasks.store.cassandra.cells import Cells
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.requests import NoSuchTable
-from sweep_tasks.store.cassandra.ring import equal_stretches, token_of
+from sweep_tasks.store.cassandra.ring import LEAST_TOKEN, equal_stretches, token_of
 from sweep_tasks.store.cassandra.schema import check
 from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
 
@@ -129,11 +128,15 @@ class CassandraStore(Store):
         found = self._first(
             table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after, stretch, limit + 1)
         )
-        items = [StoredVersion(_cell(row), ~row.column2, row.value == DELETE_MARKER) for row in found[:limit]]
+        items = [StoredVersion(_cell(row), ~row.column2, row.hashed == LEAST_TOKEN) for row in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
 
-    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
-        return self._on(table, lambda _: equal_stretches(parts))
+    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
+        return self._on(table, lambda _: equal_stretches(parts, since))
+
+    def end_of(self, table: TableRef) -> bytes:
+        """Rows that come later fall anywhere on the ring, not behind all others."""
+        return self._on(table, lambda _: b"")
 
     def row_order(self, row: bytes) -> object:
         return token_of(row), row

@@ -193,16 +193,21 @@ class SQLiteStore(Store):
         items = [StoredVersion(Cell(row, column), ts, bool(empty)) for row, column, ts, empty in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
 
-    def stretches(self, table: TableRef, parts: int) -> list[Stretch]:
+    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
         """By the number of versions: a walk over the primary key, which takes neither keys nor values along."""
         edges: list[bytes] = []
         with self._reading(table) as (connection, name):
-            (versions,) = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
+            (versions,) = connection.execute(f"SELECT count(*) FROM {name} WHERE row >= ?", [since]).fetchone()
             step = max(1, -(-versions // parts))
             query = f"SELECT row FROM {name} WHERE row > ? ORDER BY row, col, ts LIMIT 1 OFFSET {step}"
-            while len(edges) < parts - 1 and (found := connection.execute(query, edges[-1:] or [b""]).fetchone()):
+            while len(edges) < parts - 1 and (found := connection.execute(query, edges[-1:] or [since]).fetchone()):
                 edges += found
-        return Stretch.between(edges)
+        return Stretch.between(edges, since)
+
+    def end_of(self, table: TableRef) -> bytes:
+        with self._reading(table) as (connection, name):
+            (last,) = connection.execute(f"SELECT max(row) FROM {name}").fetchone()
+        return (last or b"") + b"\0"
 
     def _fetch_parts(self, table: TableRef, query: str, parts: list[Part], limit: int) -> list[Any]:
         found: list[Any] = []

@@ -157,3 +157,23 @@ def test_help_tells_the_exit_codes_and_every_command() -> None:
     assert "tables" in answer.out
     assert "init" in answer.out
     assert sweepflow("--version").out.startswith("sweepflow 0.")
+
+
+class TestStrategies:
+    def test_a_change_says_what_it_leaves_to_be_done_and_so_does_the_table(self, url: str) -> None:
+        sweepflow("tables", "create", "app.orders", "--store", url)
+        changed = sweepflow("tables", "set-strategy", "app.orders", "thorough", "--json", "--store", url).document
+        assert (changed["before"], changed["strategy"]) == ("conservative", "thorough")
+        assert changed["scan_due"]["why"] == "markers"
+        shown = sweepflow("tables", "show", "app.orders", "--json", "--store", url).document
+        assert shown["scan_due"] == changed["scan_due"]
+        again = sweepflow("tables", "set-strategy", "app.orders", "thorough", "--store", url)
+        assert (again.code, "is thorough already" in again.out, "legacy-sweep app.orders" in again.out) == (
+            0,
+            True,
+            True,
+        )
+
+    def test_a_table_or_strategy_that_does_not_exist_is_refused(self, url: str) -> None:
+        assert sweepflow("tables", "set-strategy", "app.nowhere", "thorough", "--store", url).code == 3
+        assert sweepflow("tables", "set-strategy", "app.nowhere", "careless", "--store", url).code == 2

@@ -69,6 +69,25 @@ def test_an_empty_table_has_stretches_that_will_hold_what_comes(store: Store, ta
     assert sorted(cell for stretch in stretches for cell in cells_of(store, table, stretch)) == [A, B]
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_stretches_may_begin_at_a_row(store: Store, table: TableRef, parts: int) -> None:
+    rows = sorted((b"row-%02d" % number for number in range(20)), key=store.row_order)  # type: ignore[arg-type]
+    store.put(5, {table: {Cell(row, b"c"): b"v" for row in rows}})
+    found = [cell.row for part in store.stretches(table, parts, rows[12]) for cell in cells_of(store, table, part)]
+    assert found == rows[12:]
+
+
+def test_what_is_written_behind_the_end_is_in_no_stretch_that_ends_there(store: Store, table: TableRef) -> None:
+    """Where the order has an end of its own, nothing can be written behind it."""
+    assert cells_of(store, table, Stretch(end=store.end_of(table))) == []
+    put(store, table, (A, 5, b"v"), (B, 5, b"v"))
+    end = store.end_of(table)
+    later = Cell(max(A.row, B.row) + b"\0", b"c")
+    store.put(6, {table: {later: b"v"}})
+    found = cells_of(store, table, Stretch(end=end))
+    assert sorted(found) == sorted([A, B] if end else [A, B, later])
+
+
 def test_a_row_is_never_cut(store: Store, table: TableRef) -> None:
     store.put(5, {table: {Cell(b"wide", b"%03d" % column): b"v" for column in range(50)} | {A: b"v"}})
     holding = [cells_of(store, table, stretch) for stretch in store.stretches(table, 8)]

@@ -1,0 +1,20 @@
+"""Strategy changes on a real Cassandra, whose writes and tombstones have times of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.store.cassandra.store import CassandraStore
+from tests.cassandra.places import Place
+from tests.support.strategy_changes import check_a_writer_of_the_old_strategy
+
+CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
+
+
+@pytest.mark.parametrize(("old", "new", "value"), [(CONSERVATIVE, THOROUGH, ""), (THOROUGH, CONSERVATIVE, "second")])
+def test_the_entry_of_a_writer_that_holds_the_old_strategy_is_swept_and_no_reader_is_wrong(
+    cassandra: CassandraStore, place: Place, old: SweepStrategy, new: SweepStrategy, value: str
+) -> None:
+    settings = place.settings.model_copy(update={"retention_s": 0})
+    check_a_writer_of_the_old_strategy(cassandra, settings, old, new, value)

@@ -1,0 +1,141 @@
+"""The machine of `sweep_machine.py` with table scans beside the targeted sweep, on the same store and at once.
+
+A scan is one more process that may stand still anywhere, die, be taken up by another while it only seemed dead, or
+sweep less far than others. Some writers announce nothing in the queue: what they leave is for scans alone to find.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
+
+from sweep_tasks.errors import NotFound
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.model import Cell, Span, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode
+from sweep_tasks.store import Store
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.properties.model import seen_in
+from tests.properties.sweep_machine import (
+    CELLS,
+    CONSERVATIVE,
+    MOST_AT_ONCE,
+    SETTINGS,
+    TABLES,
+    THOROUGH,
+    SweptStore,
+    cells,
+    tables,
+    up_to,
+    writes,
+)
+
+SCANS = SETTINGS.model_copy(update={"legacy_versions_per_s": 0})
+
+scanning = up_to(
+    "update", "update#2", "update#3", "read_rows#2", "scan_versions", "put_if_absent", "add_sentinels",
+    "delete_versions", "delete_ranges", "delete_everywhere", "delete_everywhere#2", "compare_and_set",
+)  # fmt: skip
+batches = st.sampled_from([1, 2, 1_000])
+
+
+class Scanning(SweptStore):
+    def _scan(self, store: Store, table: TableRef, batch: int, back: int = 0, resume: bool = False) -> None:
+        stop_at = max(TimestampService(store).greatest() + 1 - back, 0) if back else None
+        sweep = LegacySweep(store, SCANS, self.clock)
+        order = LegacyOrder(table, stop_at, ranges=2, batch=batch)
+        try:
+            run = sweep.resume(table) if resume else sweep.start(order, take_over=True)
+        except NotFound:
+            run = sweep.start(order, take_over=True)
+        sweep.work(run, order)
+
+    @rule(table=tables, batch=batches, back=st.sampled_from([0, 0, 1, 2, 3, 6]), resume=st.booleans(), brink=scanning)
+    def scan(self, table: TableRef, batch: int, back: int, resume: bool, brink: str | None) -> None:
+        self._start(lambda store: self._scan(store, table, batch, back, resume), brink)
+
+    @rule(what=writes, brink=up_to("put", "put#2", "put_if_absent#2"))
+    def write_unannounced(self, what: list[tuple[TableRef, Cell, bool]], brink: str | None) -> None:
+        self._start(lambda store: self._transact(store, what, queued=False), brink)
+
+    @rule(
+        table=tables, cell=cells, mode=st.sampled_from([None, *Mode]), deletes=st.tuples(st.booleans(), st.booleans())
+    )
+    def older_than_the_queue(self, table: TableRef, cell: Cell, mode: Mode | None, deletes: tuple[bool, bool]) -> None:
+        """As `history`, three versions deep, and no queue knows of it."""
+        for number, delete in enumerate((False, *deletes)):
+            if number == 1 and mode and self.protects:
+                self._start(lambda store: self._protect(store, 0, mode, table, Span()), None)
+            self._start(lambda store, d=delete: self._transact(store, [(table, cell, d)], queued=False), None)  # type: ignore[misc]
+
+    def _sweep_all(self) -> None:
+        super()._sweep_all()
+        for table in TABLES:
+            self._scan(self.shared, table, 1_000)
+
+
+class ScanRacing(Scanning):
+    """Protections against scans, call by call."""
+
+    @rule(table=tables, batch=batches, brink=up_to("update", "update#2", "update#3", "scan_versions"))
+    def scan(self, table: TableRef, batch: int, brink: str | None) -> None:
+        self._start(lambda store: self._scan(store, table, batch), brink)
+
+    @rule(table=tables, cell=cells, which=st.integers(0, 3))
+    def read(self, table: TableRef, cell: Cell, which: int) -> None:
+        """At the timestamp of a record, whatever its state."""
+        records = sorted(ProtectionCatalog(self.shared, SETTINGS, self.clock).records(), key=lambda record: record.id)
+        if records:
+            at = records[which % len(records)].ts
+            self._start(lambda store: self._read_at(store, table, cell, at), None)
+
+    write = write_unannounced = sweep = administrate = step = let_time_pass = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = misfortune = None  # type: ignore[assignment]
+
+
+class ScanAlone(Scanning):
+    """Scans and writers that nobody announced, who may die or stand still, and nobody else. A cell is never without a
+    sentinel when something of it is gone."""
+
+    protects = False
+    administrate = protect = release_or_move = read = write = sweep = step = history = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+
+    @rule(what=writes, brink=up_to("put", "put_if_absent#2", "put_if_absent#2"))
+    def write_unannounced(self, what: list[tuple[TableRef, Cell, bool]], brink: str | None) -> None:
+        super().write_unannounced(what, brink)
+
+    @rule()
+    def let_time_pass(self) -> None:
+        """Longer than a lease."""
+        super().let_time_pass(35, False)
+
+    @invariant()
+    def whoever_finds_nothing_where_something_was_finds_a_sentinel(self) -> None:
+        """The guard of readers that know no threshold."""
+        commits, stored = self._commits(), self._stored()
+        least = Thresholds(self.shared).of_tables([CONSERVATIVE])[CONSERVATIVE].for_readers
+        for cell in CELLS:
+            place = (str(CONSERVATIVE), *cell)
+            written, versions = self.journal.of(place), stored.get(place, {})
+            for start in written:
+                t = commits.get(start, -1) + 1
+                missing = 0 < t < least and seen_in(written, t, commits) and not seen_in(versions, t, commits)
+                hidden = any(ts < t for ts in versions)
+                assert not missing or hidden, f"a reader of {place} at {t} takes what is gone for never written"
+
+
+class ScanLacking(Scanning):
+    """Delete markers that go while a copy is missing, and records that hold them up."""
+
+    administrate = step = read = look_at_the_immutable_timestamp = write = None  # type: ignore[assignment]
+
+    @rule(cell=cells, back=st.sampled_from([0, 0, 2]), batch=batches, brink=scanning)
+    def scan(self, cell: Cell, back: int, batch: int, brink: str | None) -> None:
+        """One more delete, so that there is a marker to go."""
+        if len(self.running) < MOST_AT_ONCE:
+            self._start(lambda store: self._transact(store, [(THOROUGH, cell, True)], queued=False), None)
+        self._start(lambda store: self._scan(store, THOROUGH, batch, back), brink)

@@ -1,0 +1,72 @@
+"""Tables that change their strategy, to nothing and back as well, while writers, sweeps and scans are at work.
+
+In the end only those tables are scanned that have a scan on record as due: whatever else is left over by then, a change
+has forgotten. Time passes slowly, so that nobody loses a lease and comes back from the dead: a writer that announces
+nothing and comes later than that is for the next scan to find, whenever it is. Sweeps do not stand still for the same
+reason, scans do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from tests.properties.scan_machine import Scanning
+from tests.properties.sweep_machine import TABLES, SweptStore, tables, up_to
+
+
+class Changing(Scanning):
+    protects = False
+
+    @rule(
+        table=tables,
+        strategy=st.sampled_from(SweepStrategy),
+        brink=up_to("update", "alter_table", "alter_table#2"),
+    )
+    def change_strategy(self, table: TableRef, strategy: SweepStrategy, brink: str | None) -> None:
+        self._start(lambda store: Catalog(store).set_strategy(table, strategy), brink)
+
+    @rule(strategies=st.sampled_from([QUEUES[:1], QUEUES[1:], QUEUES]), back=st.sampled_from([0, 0, 1, 3]))
+    def sweep(self, strategies: Collection[SweepStrategy], back: int) -> None:
+        self._start(lambda store: self._sweep(store, strategies, 1_000, back), None)
+
+    @rule()
+    def let_time_pass(self) -> None:
+        self.clock.advance(0.1)
+        Puncher(self.shared).punch(TimestampService(self.shared), self.clock)
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 3))
+    def crash(self, who: int) -> None:
+        process = self.running[who % len(self.running)]
+        if process.next_call:
+            process.crash_here()
+        self._sort_out()
+
+    def _release_and_sweep_everything(self) -> None:
+        for table in TABLES:
+            if self.shared.tables()[table].strategy is SweepStrategy.NOTHING:
+                Catalog(self.shared).set_strategy(table, SweepStrategy.THOROUGH)
+        super()._release_and_sweep_everything()
+
+    def _sweep_all(self) -> None:
+        SweptStore._sweep_all(self)
+        for table in TABLES:
+            if Catalog(self.shared).date_scan(table).scan_due:
+                self._scan(self.shared, table, 1_000)
+
+    def _check_nothing_is_left_over(self) -> None:
+        super()._check_nothing_is_left_over()
+        for table in TABLES:
+            assert self.shared.tables()[table].scan_due is None, f"the scan of {table} is due for ever"
+
+    administrate = protect = release_or_move = write_unannounced = misfortune = None  # type: ignore[assignment]
+    older_than_the_queue = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    a_copy_goes_or_comes_back = None  # type: ignore[assignment]

@@ -1,0 +1,242 @@
+"""Table scans: what they leave is what the targeted sweep leaves, and side by side the two do no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
+
+from sweep_tasks.config import Settings
+from sweep_tasks.legacy import rules as legacy_rules
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.rules import Acting, _CellUnderWay
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.legacy.scan import Scanner
+from sweep_tasks.model import Cell, Span, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.store import Store
+from sweep_tasks.sweep import rules
+from sweep_tasks.sweep.actions import Actions
+from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.rules import Plan
+from sweep_tasks.timestamps.puncher import Punch, Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from tests.conftest import memory_store
+from tests.properties.scan_machine import ScanAlone, ScanLacking, Scanning, ScanRacing
+from tests.properties.test_sweep import EXAMPLES, search
+from tests.support.clock import ManualClock
+
+pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
+
+MACHINES = [Scanning, ScanRacing, ScanAlone, ScanLacking]
+Patch = pytest.MonkeyPatch
+MISTAKES: dict[str, tuple[type[Scanning], Callable[[Patch], None]]] = {}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_whatever_happens_beside_a_scan_no_reader_sees_a_change_and_nothing_is_left_over(
+    machine: type[Scanning],
+) -> None:
+    run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=50))
+
+
+# --- the same as the targeted sweep ---------------------------------------------------------------------------------
+
+TABLE = TableRef.parse("app.items")
+CELLS = [Cell(row, column) for row in (b"a", b"b") for column in (b"c", b"d")]
+SWEEP_TS = 1_000
+SETTINGS = Settings(legacy_versions_per_s=0)
+
+histories = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(CELLS), min_size=1, max_size=3, unique=True),
+        st.booleans(),  # a delete
+        st.sampled_from(["commits", "commits", "late", "aborts", "never ends"]),
+    ),
+    max_size=12,
+)
+records = st.lists(
+    st.tuples(
+        st.integers(0, 300), st.sampled_from(Mode), st.sampled_from([Span(), Span(b"a", b"b"), Span(b"b")])
+    ),
+    max_size=3,
+)  # fmt: skip
+
+
+@settings(max_examples=20 * EXAMPLES)
+@given(
+    history=histories,
+    protected=records,
+    strategy=st.sampled_from([SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH]),
+    retention_s=st.sampled_from([None, None, 1, 60]),
+    sentinels=st.sets(st.sampled_from(CELLS)),
+    batch=st.sampled_from([1, 2, 3, 1_000]),
+    at_a_time=st.sampled_from([0, 1, 2]),
+)
+def test_a_scan_leaves_what_the_targeted_sweep_leaves(
+    history: list[tuple[list[Cell], bool, str]],
+    protected: list[tuple[int, Mode, Span]],
+    strategy: SweepStrategy,
+    retention_s: int | None,
+    sentinels: Collection[Cell],
+    batch: int,
+    at_a_time: int,
+) -> None:
+    """However often the scan is cut off and taken up again. The table asks to be looked at before something is deleted,
+    and one transaction is swept at a time: otherwise the targeted sweep leaves sentinels where there was nothing to
+    remove, or only what was aborted."""
+    left = []
+    for sweep in (targeted, scanned):
+        clock = ManualClock()
+        store = memory_store(clock)
+        store.create_table(TABLE, TableMetadata(strategy, retention_s=retention_s, look_before_delete=True))
+        Puncher(store).record(Punch(clock.now_ms() - 30_000, 100))
+        TimestampService(store).move_past(SWEEP_TS)
+        for number, (ts, mode, rows) in enumerate(protected):
+            ProtectionCatalog(store, clock=clock).protect(Record(f"r{number}", ts, mode, (Target(TABLE, rows),)))
+        wrote: set[Cell] = set()
+        for number, (cells, delete, ending) in enumerate(history):
+            write(store, 20 * number + 10, cells, delete, ending)
+            wrote.update(cells if ending in ("commits", "late") else ())
+        store.add_sentinels(TABLE, [cell for cell in sentinels if cell in wrote])
+        sweep(store, clock, strategy, batch, at_a_time)
+        left.append((store.scan_versions(TABLE).items, CommitTable(store).outcomes(range(10, 300, 20))))
+    assert left[0] == left[1]
+
+
+def write(store: Store, start: int, cells: list[Cell], delete: bool, ending: str) -> None:
+    values = {TABLE: dict.fromkeys(cells, b"" if delete else b"v")}
+    QueueWriter(store).enqueue(start, values, store.tables([TABLE]))
+    store.put(start, values)
+    if ending != "never ends":
+        outcome = {"commits": start + 5, "late": start + 95, "aborts": ABORTED}[ending]
+        CommitTable(store).decide(start, outcome)
+
+
+def targeted(store: Store, clock: ManualClock, strategy: SweepStrategy, batch: int, at_a_time: int) -> None:
+    ShardSweep(store, strategy, 0, Horizon(SWEEP_TS, clock.now_ms()), clock, SweepOptions(batch=1)).run()
+
+
+def scanned(store: Store, clock: ManualClock, strategy: SweepStrategy, batch: int, at_a_time: int) -> None:
+    sweep = LegacySweep(store, SETTINGS, clock)
+    order = LegacyOrder(TABLE, ranges=2, batch=batch, max_cells=at_a_time)
+    summary = sweep.work(sweep.start(order, Horizon(SWEEP_TS, clock.now_ms())), order)
+    while summary.stopped:
+        summary = sweep.work(sweep.resume(TABLE), order)
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+def mistake(machine: type[Scanning]) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+    """To be found by this machine."""
+
+    def enter(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
+        MISTAKES[make.__name__] = machine, make
+        return make
+
+    return enter
+
+
+@mistake(ScanRacing)
+def a_scan_reads_protections_before_it_publishes(patch: Patch) -> None:
+    start, read = LegacySweep.start, ProtectionCatalog.protections
+
+    def early(self: LegacySweep, *args: Any, **kwargs: Any) -> Any:
+        known = read(ProtectionCatalog(self._store))
+        patch.setattr("sweep_tasks.legacy.run.ProtectionCatalog.protections", lambda _: known)
+        return start(self, *args, **kwargs)
+
+    patch.setattr(LegacySweep, "start", early)
+
+
+@mistake(ScanRacing)
+def a_scan_publishes_nothing(patch: Patch) -> None:
+    patch.setattr("sweep_tasks.legacy.run.Thresholds.raise_strategy", lambda self, strategy, ts: ts)
+
+
+@mistake(ScanAlone)
+def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
+    act = _CellUnderWay._act
+
+    def lenient(self: _CellUnderWay, found: Acting) -> None:
+        act(self, found._replace(commit=min(found.commit, self._rules.sweep_ts - 1)))
+
+    patch.setattr(_CellUnderWay, "_act", lenient)
+
+
+@mistake(ScanAlone)
+def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
+    init = Scanner.__init__
+
+    def careless(self: Scanner, *args: Any) -> None:
+        init(self, *args)
+        settled = self._commits.settled
+        patch.setattr(self._commits, "settled", lambda starts, dry_run: settled(starts, dry_run=True))
+
+    patch.setattr(Scanner, "__init__", careless)
+
+
+@mistake(ScanAlone)
+def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
+    apply = Actions.apply
+
+    def wrong_way_round(self: Actions, plan: Plan, tables: Any) -> Any:
+        sentinels, plan.sentinels = plan.sentinels, {}
+        done = apply(self, plan, tables)
+        apply(self, Plan(sentinels=sentinels), tables)
+        return done
+
+    patch.setattr(Actions, "apply", wrong_way_round)
+
+
+@mistake(ScanAlone)
+def a_scan_writes_no_sentinels(patch: Patch) -> None:
+    going = rules.going
+    patch.setattr(legacy_rules, "going", lambda *given: (g := going(*given)) and g._replace(sentinel=False))
+
+
+@mistake(ScanLacking)
+def a_delete_marker_goes_with_the_page_it_was_seen_on(patch: Patch) -> None:
+    emit = _CellUnderWay.emit
+
+    def hasty(self: _CellUnderWay) -> None:
+        emit(self)
+        if self._marker:
+            versions = self._page.plan.exact.setdefault(self._rules.table, [])
+            versions.append((self.cell, self._marker.entry.start))
+
+    patch.setattr(_CellUnderWay, "emit", hasty)
+
+
+@mistake(ScanRacing)
+def a_scan_lets_the_newest_of_a_cell_alone_act(patch: Patch) -> None:
+    holder = rules.holder
+
+    def blind(entry: Any, protections: Any) -> Any:
+        held_by = holder(entry, protections)
+        return None if held_by and held_by.mode is Mode.AT else held_by
+
+    patch.setattr(legacy_rules, "holder", blind)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_machine_notices_when(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    machine, make = MISTAKES[name]
+    make(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, ExceptionGroup)):
+        search(machine)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_a_mistake_the_same_searches_find_nothing(machine: type[Scanning]) -> None:
+    search(machine)

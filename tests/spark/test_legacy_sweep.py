@@ -1,0 +1,136 @@
+"""The scan as a job: the same as in process, and cut off in the middle it goes on where it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from spark_jobs.environment import LEGACY_SWEEP
+from sweep_tasks.clock import SystemClock
+from sweep_tasks.errors import LegacySweepRunning
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.progress import Runs, RunState, Standing
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.store import initialise_store
+from sweep_tasks.store.sqlite import SQLiteStore
+from tests.spark.submitting import PATIENCE_S, SWEEP_TS, Job, Jobs, PastStore
+from tests.support.deep import deep_cell
+
+pytestmark = pytest.mark.timeout(900)
+
+TABLE = TableRef.parse("app.items")
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    started = Jobs(tmp_path)
+    yield started
+    started.end()
+
+
+def submit(jobs: Jobs, store: PastStore, *arguments: str, **settings: object) -> Job:
+    asked = ["--table", str(TABLE), "--stop-at", str(SWEEP_TS), "--store", store.settings.store]
+    return jobs.submit_file(LEGACY_SWEEP, *asked, *arguments, **settings)
+
+
+def swept_in_process(store: PastStore) -> dict[str, Any]:
+    with store.opened() as opened:
+        order = LegacyOrder(TABLE, stop_at=SWEEP_TS, ranges=16)
+        return LegacySweep(opened, store.settings, SystemClock()).sweep(order).document()
+
+
+def standing(store: PastStore) -> Standing:
+    with store.opened() as opened:
+        found = Runs(opened).standing(TABLE)
+    assert found
+    return found
+
+
+SURE = ("cells", "held", "waiting", "ranges", "ranges_done", "stopped")
+"""What was deleted by a page that was not entered any more is counted by nobody."""
+
+
+def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_examined_again(
+    tmp_path: Path, jobs: Jobs
+) -> None:
+    store = PastStore.filled(tmp_path / "store.db", SweepStrategy.CONSERVATIVE, unfinished=True)
+    copy = store.copy()
+    in_process = swept_in_process(copy)
+
+    # So slow that it is caught with some ranges done and some not.
+    job = submit(jobs, store, "--ranges", "16", "--owner", "tests", legacy_versions_per_s=200)
+    job.wait_for("a range that is done", lambda: _begun(store) and standing(store).done >= 2)
+    _, left = psutil.wait_procs(job.kill(), PATIENCE_S)
+    assert left == [], "something outlived its Java machine"
+    before = standing(store)
+    done = [number for number, state in enumerate(before.ranges) if state.done]
+    assert before.run.state is RunState.RUNNING
+    assert 2 <= len(done) < len(before.ranges)
+    assert store.state() != copy.state()
+
+    with pytest.raises(LegacySweepRunning, match=f"is being swept by run {before.run.id} of tests since"):
+        swept_in_process(store)
+
+    ended = submit(jobs, store, "--resume").ended()
+    assert ended.summary["run"] == before.run.id
+    assert ended.summary["attempt"] == 2
+    assert {name: ended.summary[name] for name in SURE} == {name: in_process[name] for name in SURE}
+    assert 0 < ended.summary["deleted"] <= in_process["deleted"]
+    assert ended.summary["this_time"]["cells"] <= ended.summary["cells"] - sum(
+        before.ranges[number].counts.cells for number in done
+    )
+    assert ended.summary["workers"] >= 2
+    assert store.state() == copy.state()
+    assert ended.tells_nobody_elses_data()
+
+
+def _begun(store: PastStore) -> bool:
+    with store.opened() as opened:
+        return Runs(opened).of(TABLE) is not None
+
+
+MANY = 1_000_000
+MEMORY = 512 * 1024 * 1024
+
+
+@pytest.mark.long
+def test_a_row_with_a_million_versions_is_swept_within_512_megabytes(
+    tmp_path: Path, jobs: Jobs, record_property: Callable[[str, object], None]
+) -> None:
+    """Of the Java machine, and of the Python workers: the most that any of them ever had."""
+    store = PastStore(tmp_path / "store.db", SweepStrategy.THOROUGH)
+    initialise_store(store.settings.store, store.settings)
+    with store.opened() as opened:
+        assert isinstance(opened, SQLiteStore)
+        opened.create_table(TABLE, TableMetadata(SweepStrategy.THOROUGH))
+        deep_cell(opened, TABLE, Cell(b"row", b"column"), MANY, b"v" * 100)
+        opened.put(1, {TABLE: {Cell(b"other", b"column"): b"v"}})
+
+    command = ["--conf", "spark.driver.memory=512m", "--master", "local[2]", str(LEGACY_SWEEP), "--table", str(TABLE)]
+    job = jobs.submit_raw(*command, "--store", store.settings.store, legacy_versions_per_s=0)
+    most = 0
+    while job.is_running():
+        most = max([most, *(_peak(each) for each in job.workers_in(store))])
+        time.sleep(0.2)
+    ended = job.ended()
+    assert ended.summary["deleted"] == MANY + 1, "the other one was never committed"
+    assert 0 < most < MEMORY
+    record_property("mib_of_a_worker", most // 2**20)
+    record_property("seconds", ended.summary["seconds"])
+    with store.opened() as opened:
+        assert opened.scan_versions(TABLE).items == []
+
+
+def _peak(process: psutil.Process) -> int:
+    """Bytes in memory, the most it ever had."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))

@@ -1,0 +1,127 @@
+"""`sweepflow legacy-sweep`: a run with an id that can be watched, cancelled, interrupted and gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from sweep_tasks.clock import SystemClock
+from sweep_tasks.config import Settings
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.progress import RunState
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.store import Store
+from sweep_tasks.transactions import TransactionManager
+from tests.support.command import COMMAND, Answer, sweepflow
+
+T = TableRef.parse("app.items")
+ROWS = 60
+
+
+@pytest.fixture
+def table(sqlite: Store) -> Store:
+    """Sixty cells with three versions each, and no queue entry for any."""
+    sqlite.create_table(T, TableMetadata(SweepStrategy.THOROUGH))
+    with TransactionManager(sqlite, enqueue=False) as manager:
+        for value in (b"1", b"2", b"3"):
+            with manager.transaction() as tx:
+                tx.put_many(T, {Cell(b"%03d" % row, b"c"): value for row in range(ROWS)})
+    return sqlite
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch, sqlite_url: str) -> Settings:
+    monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
+    monkeypatch.setenv("SWEEPFLOW_LEGACY_RANGES", "6")
+    return Settings()
+
+
+def legacy_sweep(*arguments: str) -> tuple[int, dict[str, Any]]:
+    ended = ask(*arguments, "--json")
+    return ended.code, ended.document
+
+
+def ask(*arguments: str) -> Answer:
+    return sweepflow(
+        "legacy-sweep", str(T), *arguments, SWEEPFLOW_STORE=os.environ["SWEEPFLOW_STORE"], SWEEPFLOW_LEGACY_RANGES="6"
+    )
+
+
+def test_a_dry_run_counts_and_changes_nothing(table: Store) -> None:
+    code, counted = legacy_sweep("--dry-run")
+    assert (code, counted["cells"], counted["deleted"]) == (0, ROWS, 2 * ROWS)
+    assert len(table.timestamps(T, [Cell(b"000", b"c")])[Cell(b"000", b"c")]) == 3
+    assert legacy_sweep("--status")[0] == 3, "there is no run"
+
+
+def test_a_run_with_a_limit_is_gone_on_with_by_the_same_command(table: Store) -> None:
+    _, first = legacy_sweep("--max-cells", "10")
+    assert (first["stopped"], first["begun"]) == ("cells", "start")
+    assert legacy_sweep("--status")[1]["state"] == "paused"
+    _, second = legacy_sweep()
+    assert (second["run"], second["begun"], second["attempt"]) == (first["run"], "resume", 2)
+    assert (second["cells"], second["deleted"]) == (ROWS, 2 * ROWS)
+    assert second["this_time"]["cells"] == ROWS - first["cells"]
+    assert legacy_sweep("--status")[1]["state"] == "finished"
+
+
+def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
+    _, first = legacy_sweep("--max-cells", "10")
+    assert legacy_sweep("--cancel")[1]["state"] == "cancelled"
+    _, anew = legacy_sweep("--anew")
+    assert anew["run"] != first["run"]
+    assert anew["cells"] == ROWS
+    assert legacy_sweep("--cancel")[0] == 3, "a finished run can't be cancelled"
+
+
+def test_a_second_start_says_who_is_at_work(table: Store, settings: Settings) -> None:
+    LegacySweep(table, settings, SystemClock(), "ada at host-7").start(LegacyOrder(T))
+    code, refused = legacy_sweep()
+    assert (code, refused["error"]) == (5, "exists")
+    assert "ada at host-7" in refused["message"]
+
+
+def test_part_of_the_table_from_a_row_on(table: Store) -> None:
+    _, done = legacy_sweep("--from-row", b"050".hex())
+    assert done["cells"] == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [(["--from-row", "6"], "from_row"), (["--ranges", "99999"], "ranges"), (["--status", "--cancel"], "status")],
+)
+def test_bad_input_is_refused_before_anything_is_done(table: Store, arguments: list[str], field: str) -> None:
+    code, refused = legacy_sweep(*arguments)
+    assert (code, refused["error"]) == (2, "bad_value")
+    assert refused["message"].startswith(f"{field}: ")
+    assert LegacySweep(table, Settings(), SystemClock()).standing(T) is None
+
+
+def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settings, sqlite_url: str) -> None:
+    slow = os.environ | {"SWEEPFLOW_LEGACY_VERSIONS_PER_S": "20", "SWEEPFLOW_LEGACY_BATCH_VERSIONS": "5"}
+    sweep = LegacySweep(table, settings, SystemClock())
+    with subprocess.Popen([COMMAND, "legacy-sweep", str(T)], env=slow, stderr=subprocess.PIPE, text=True) as process:
+        while not ((found := sweep.standing(T)) and found.counts.cells):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in said
+    paused = sweep.standing(T)
+    assert paused
+    assert paused.run.state is RunState.PAUSED
+    _, rest = legacy_sweep()
+    assert (rest["run"], rest["deleted"]) == (paused.run.id, 2 * ROWS)
+
+
+def test_people_are_told_in_a_sentence(table: Store) -> None:
+    ended = ask("--max-cells", "10")
+    assert ended.code == 0
+    assert "versions removed" in ended.out
+    assert "stopped at the limit of cells; the same command goes on from here" in ended.out

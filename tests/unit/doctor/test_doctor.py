@@ -1,0 +1,235 @@
+"""First contact with stores of all sorts: what is found, what it means, and that nothing is changed by looking."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.doctor.examine import Doctor
+from sweep_tasks.doctor.facts import Facts, TableFacts
+from sweep_tasks.doctor.findings import Finding, Level, findings
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.quarantine import Quarantine, Quarantined
+from sweep_tasks.store import Store, StoreLocation
+from sweep_tasks.store.faults import FaultyStore
+from sweep_tasks.sweep.run import Sweeper
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions import TransactionManager
+from tests.support.clock import ManualClock
+from tests.support.command import sweepflow
+
+CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
+T, OTHER = TableRef.parse("app.items"), TableRef.parse("app.other")
+SETTINGS = Settings(retention_s=3_600)
+HERE = StoreLocation.parse("memory:")
+READS = {"tables", "timestamps", "scan", "scan_versions", "read", "peek", "read_rows", "scan_registers", "stretches",
+         "size", "row_order"}  # fmt: skip
+
+
+def examined(store: Store, clock: ManualClock, sample_s: float = 60, **settings: Any) -> Facts:
+    return Doctor(store, SETTINGS.model_copy(update=settings), clock, sample_s).examine(HERE)
+
+
+def write(
+    store: Store, clock: ManualClock, versions: int, rows: int = 1, *, table: TableRef = T, enqueue: bool = True
+) -> None:
+    with TransactionManager(store, SETTINGS, clock=clock, enqueue=enqueue, renew_leases=False) as manager:
+        for number in range(versions):
+            clock.advance(1)
+            with manager.transaction() as tx:
+                tx.put_many(table, {Cell(b"%05d" % row, b"c"): b"v%d" % number for row in range(rows)})
+    Puncher(store).punch(TimestampService(store), clock)
+
+
+def about(facts: Facts, what: str) -> Finding:
+    return next(each for each in findings(facts) if each.about == what)
+
+
+def of_table(facts: Facts, table: TableRef = T) -> TableFacts:
+    return next(each for each in facts.tables if each.table == table)
+
+
+def test_an_empty_store_is_healthy_and_the_way_to_begin_is_told(store: Store, clock: ManualClock) -> None:
+    found = findings(examined(store, clock))
+    assert [(each.level, each.about) for each in found] == [(Level.NOTE, "tables")]
+    assert found[0].run == "sweepflow tables create NAMESPACE.NAME"
+
+
+def test_a_store_from_before_the_queue_is_told_what_a_scan_would_remove_and_how_long_it_takes(
+    store: Store, clock: ManualClock
+) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 3, rows=10, enqueue=False)
+    facts = examined(store, clock)
+    sample = of_table(facts).sample
+    assert sample
+    assert (sample.cells, sample.versions, sample.versions_per_cell, sample.share) == (10, 30, 3.0, 1.0)
+    assert (sample.goes_now, sample.goes_later) == (0, 20), "within their retention now"
+    assert sample.scan_seconds > 0
+    finding = about(facts, str(T))
+    assert finding.level is Level.DO
+    assert "20 of 30 versions are of no use" in finding.sentence
+    assert finding.run
+    assert f"legacy-sweep {T}" in finding.run
+    clock.advance(7_200)
+    again = of_table(examined(store, clock)).sample
+    assert again
+    assert again.goes_now == 20
+
+
+def test_after_the_scan_it_asks_for_nothing_more(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 3, rows=10, enqueue=False)
+    clock.advance(7_200)
+    LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(T))
+    facts = examined(store, clock)
+    assert of_table(facts).last_scan_ms == clock.now_ms()
+    assert [each for each in findings(facts) if each.about == str(T)] == []
+
+
+def test_a_queue_that_nobody_ever_swept(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 2, rows=5)
+    facts = examined(store, clock)
+    assert facts.queued == (10, False)
+    assert "no shard was ever swept" in about(facts, "queue").sentence
+    clock.advance(7_200)
+    list(Sweeper(store, SETTINGS, clock).sweep())
+    assert "queue" not in {each.about for each in findings(examined(store, clock))}
+
+
+def test_while_the_queue_is_as_long_as_what_could_go_no_scan_is_asked_for(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 3, rows=10)
+    found = findings(examined(store, clock))
+    assert [(each.level, each.about) for each in found] == [(Level.DO, "queue"), (Level.NOTE, "scans")]
+
+
+def test_of_many_tables_that_were_never_scanned_only_those_with_most_in_them_are_named(
+    store: Store, clock: ManualClock
+) -> None:
+    for number in range(7):
+        table = TableRef.parse(f"app.t{number}")
+        Catalog(store).create(table, TableMetadata(CONSERVATIVE))
+        write(store, clock, 2, rows=number + 1, table=table, enqueue=False)
+    found = [each.about for each in findings(examined(store, clock)) if each.level is Level.DO]
+    assert found == ["app.t6", "app.t5", "app.t4", "app.t3", "app.t2", "scans"]
+
+
+def test_shards_behind_their_objective(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 2)
+    list(Sweeper(store, SETTINGS, clock).sweep())
+    clock.advance(90_000)
+    assert about(examined(store, clock), "lag").level is Level.DO
+
+
+def test_who_is_in_the_way(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    settings = Settings(lease_ttl_s=1_000_000)
+    manager = TransactionManager(store, settings, clock=clock, renew_leases=False)
+    write(store, clock, 1)
+    manager.transaction()
+    protections = ProtectionCatalog(store, SETTINGS, clock)
+    protections.protect(Record("backup", TimestampService(store).fresh(), Mode.AT, (Target(T),)))
+    entry = Quarantined(CONSERVATIVE, 0, 5, Cell(b"r", b"c"), b"?", "can't be read")
+    Quarantine(store, TimestampService(store)).add([entry])
+    clock.advance(7_200)
+    facts = examined(store, clock, protection_max_age_s=60)
+    assert (facts.open_transactions, facts.protections, facts.quarantined.number) == (1, 1, 1)
+    assert "2 hours" in about(facts, "transactions").sentence
+    assert about(facts, "protections").level is Level.DO
+    assert about(facts, "quarantine").run == "sweepflow queue quarantine list, then retry"
+
+
+@pytest.mark.parametrize(("waited_s", "level"), [(0, Level.NOTE), (7_200, Level.DO)])
+def test_a_scan_that_a_change_of_strategy_has_left(
+    store: Store, clock: ManualClock, waited_s: int, level: Level
+) -> None:
+    catalog = Catalog(store)
+    catalog.create(T, TableMetadata(NOTHING))
+    write(store, clock, 2)
+    catalog.set_strategy(T, CONSERVATIVE)
+    clock.advance(1)
+    write(store, clock, 1)
+    clock.advance(waited_s)
+    assert about(examined(store, clock), str(T)).level is level
+
+
+def test_a_table_that_is_never_swept_and_keeps_much(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(NOTHING))
+    write(store, clock, 4)
+    facts = examined(store, clock)
+    assert "about 4.0 versions of a cell" in about(facts, str(T)).sentence
+    assert facts.estimated()["versions"] == 0, "no scan will be made of it"
+
+
+def test_of_a_large_table_a_few_parts_are_read_and_the_rest_is_estimated(memory: Store, clock: ManualClock) -> None:
+    Catalog(memory).create(T, TableMetadata(THOROUGH))
+    write(memory, clock, 2, rows=20_000, enqueue=False)
+    calls: list[str] = []
+    watched = FaultyStore(memory, before=lambda call: calls.append(call.name))
+    sample = of_table(examined(watched, clock)).sample
+    assert sample
+    assert sample.share < 1
+    assert not sample.at_least
+    assert 30_000 < sample.of_all(sample.versions) < 50_000
+    assert 15_000 < sample.of_all(sample.goes_later) < 25_000
+    assert calls.count("scan_versions") < 60
+
+
+def test_one_row_that_is_larger_than_any_sample_says_so(memory: Store, clock: ManualClock) -> None:
+    Catalog(memory).create(T, TableMetadata(THOROUGH))
+    for ts in range(1, 8_001):
+        memory.put(ts, {T: {Cell(b"r", b"c"): b"v"}})
+    sample = of_table(examined(memory, clock)).sample
+    assert sample
+    assert sample.at_least
+
+
+def test_tables_there_was_no_time_for_are_named(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata())
+    facts = examined(store, clock, sample_s=0)
+    assert of_table(facts).sample is None
+    assert str(T) in about(facts, "sample").sentence
+
+
+def test_looking_changes_nothing(memory: Store, clock: ManualClock) -> None:
+    Catalog(memory).create(T, TableMetadata(CONSERVATIVE))
+    write(memory, clock, 3, rows=10)
+    calls: set[str] = set()
+    examined(FaultyStore(memory, before=lambda call: calls.add(call.name)), clock)
+    assert calls <= READS
+
+
+class TestCommand:
+    def test_a_store_that_is_not_there_is_a_finding_with_the_way_out(self, tmp_path: Any) -> None:
+        url = f"sqlite:///{tmp_path}/nowhere.db"
+        ended = sweepflow("doctor", "--json", "--store", url)
+        document = json.loads(ended.out)
+        assert (ended.code, document["verdict"], document["facts"]) == (4, "can't be looked at", None)
+        assert document["findings"][0]["run"] == f"sweepflow init --store '{url}'"
+
+    def test_the_exit_code_tells_whether_something_is_to_be_done(
+        self, sqlite: Store, sqlite_url: str, clock: ManualClock
+    ) -> None:
+        healthy = sweepflow("doctor", "--json", "--store", sqlite_url)
+        assert (healthy.code, json.loads(healthy.out)["verdict"]) == (0, "healthy")
+        Catalog(sqlite).create(T, TableMetadata())
+        write(sqlite, clock, 3, rows=10)
+        ended = sweepflow("doctor", "--store", sqlite_url)
+        assert ended.code == 1
+        assert "something is to be done" in ended.out
+        assert "→ sweepflow" in ended.out
+        document = json.loads(sweepflow("doctor", "--json", "--store", sqlite_url).out)
+        assert document["facts"]["tables"][0]["estimated"]["versions_per_cell"] == 3.0
+        assert "00001" not in ended.out, "no row is ever shown"

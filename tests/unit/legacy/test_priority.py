@@ -1,0 +1,137 @@
+"""Which table is scanned next: tables of cases, no store."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.legacy.priority import Candidate, LastScan, Policy, Why, reason, turns
+from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableRef
+from sweep_tasks.protection.targets import Target
+from sweep_tasks.sweep.activity import Written
+
+CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
+DAY_MS = 86_400_000
+NOW_MS = 100 * DAY_MS
+POLICY = Policy(pause_ms=7 * DAY_MS)
+
+
+def scanned(days_ago: int, *, found: float = 0.5, sweep_ts: int = 100) -> LastScan:
+    return LastScan(sweep_ts, NOW_MS - days_ago * DAY_MS, 1_000, int(1_000 * found))
+
+
+def table(
+    name: str,
+    last: LastScan | None = None,
+    *,
+    writes: int = 0,
+    deletes: int = 0,
+    strategy: SweepStrategy = CONSERVATIVE,
+    due: int | None = None,
+    reach: int = 1_000,
+    last_turn_ms: int | None = None,
+    running: bool = False,
+) -> Candidate:
+    turn = last_turn_ms if last_turn_ms is not None else last.ended_ms if last else 0
+    scan = ScanDue(ScanReason.UNQUEUED, due) if due is not None else None
+    return Candidate(TableRef("app", name), strategy, last, turn, Written(writes, deletes), scan, reach, running)
+
+
+def order(*tables: Candidate, policy: Policy = POLICY) -> list[str]:
+    return [turn.table.name for turn in turns(tables, policy, 3_600, NOW_MS)]
+
+
+class TestOrder:
+    def test_tables_that_never_were_scanned_come_first(self) -> None:
+        assert order(table("busy", scanned(30), writes=10**9), table("new")) == ["new", "busy"]
+
+    def test_then_those_of_which_a_change_of_strategy_has_left_something(self) -> None:
+        changed = table("changed", scanned(1, sweep_ts=100), due=500)
+        assert order(table("busy", scanned(30), writes=10**9), changed) == ["changed", "busy"]
+
+    def test_then_by_what_was_written_weighed_by_what_the_last_scan_found(self) -> None:
+        much_of_little = table("clean", scanned(30, found=0.01), writes=10_000)
+        little_of_much = table("dirty", scanned(30, found=0.9), writes=1_000)
+        assert order(much_of_little, little_of_much) == ["dirty", "clean"]
+
+    def test_a_delete_of_a_thorough_table_leaves_a_marker_whatever_the_last_scan_found(self) -> None:
+        clean = scanned(30, found=0)
+        assert order(
+            table("conservative", clean, deletes=100), table("thorough", clean, deletes=100, strategy=THOROUGH)
+        ) == ["thorough", "conservative"]
+
+    def test_very_many_writes_are_worth_a_look_even_where_the_last_scan_found_nothing(self) -> None:
+        assert order(table("quiet", scanned(90)), table("busy", scanned(30, found=0), writes=10**6)) == [
+            "busy",
+            "quiet",
+        ]
+
+    def test_and_last_by_time(self) -> None:
+        assert order(table("young", scanned(10)), table("old", scanned(90))) == ["old", "young"]
+
+    def test_what_somebody_asked_for_comes_before_everything(self) -> None:
+        policy = POLICY._replace(first=[Target.parse("app.wanted*")])
+        assert order(table("new"), table("wanted_too", scanned(30)), policy=policy) == ["wanted_too", "new"]
+
+
+class TestFairness:
+    def test_an_hour_is_divided_among_those_whose_turn_it_is(self) -> None:
+        found = turns([table(str(n)) for n in range(3)], POLICY, 3_600, NOW_MS)
+        assert [turn.seconds for turn in found] == [1_200, 1_200, 1_200]
+
+    def test_no_more_tables_than_the_policy_says_share_an_hour(self) -> None:
+        found = turns([table(str(n)) for n in range(20)], POLICY._replace(turns=4), 3_600, NOW_MS)
+        assert [(len(found), turn.seconds) for turn in found[:1]] == [(4, 900)]
+
+    def test_one_that_never_gets_to_its_end_takes_turns_with_the_others(self) -> None:
+        last_turn = dict.fromkeys("abcde", 0)
+        had: list[list[str]] = []
+        for hour in range(12):
+            tables = [
+                table(name, last_turn_ms=at, writes=10**6 if name == "a" else 0) for name, at in last_turn.items()
+            ]
+            had.append(order(*tables, policy=POLICY._replace(turns=2)))
+            last_turn |= dict.fromkeys(had[-1], hour + 1)
+        for three_hours in zip(had, had[1:], had[2:], strict=False):
+            assert set().union(*three_hours) == set("abcde"), "two turns an hour, so everybody within three"
+
+    def test_of_several_turns_one_is_kept_for_those_that_come_later(self) -> None:
+        new = [table(f"new_{n}") for n in range(6)]
+        assert order(*new, table("busy", scanned(30), writes=5), policy=POLICY._replace(turns=3)) == [
+            "new_0", "new_1", "busy"
+        ]  # fmt: skip
+        assert order(*new, policy=POLICY._replace(turns=3)) == ["new_0", "new_1", "new_2"]
+        assert order(*new, table("busy", scanned(30)), policy=POLICY._replace(turns=1)) == ["new_0"]
+
+    def test_nothing_to_do_is_no_turn(self) -> None:
+        assert turns([], POLICY, 3_600, NOW_MS) == []
+
+
+class TestWhoWaits:
+    @pytest.mark.parametrize(
+        ("waits", "why"),
+        [
+            (table("t", running=True), None),
+            (table("t", strategy=NOTHING), None),
+            (table("t", scanned(1), writes=10**9), None),
+            (table("t", scanned(8)), Why.WRITTEN),
+            (table("t", scanned(1, sweep_ts=100), due=500, reach=400), None),
+            (table("t", scanned(1, sweep_ts=100), due=500, reach=500), Why.STRATEGY_CHANGED),
+            (table("t", scanned(1, sweep_ts=600), due=500, reach=700), None),
+            (table("t", due=500, reach=400), Why.NEVER_SCANNED),
+        ],
+        ids=[
+            "somebody is at it", "swept by nothing", "scanned not long ago", "scanned long ago",
+            "what is due can't be reached yet", "what is due can be reached",
+            "the last scan went far enough and something was held back", "never scanned, whatever is due",
+        ],
+    )  # fmt: skip
+    def test_whether_and_why(self, waits: Candidate, why: Why | None) -> None:
+        assert reason(waits, POLICY, NOW_MS) is why
+
+    def test_an_excluded_table_is_never_chosen(self) -> None:
+        policy = POLICY._replace(never=[Target.parse("app.*")], first=[Target.parse("app.t")])
+        assert reason(table("t"), policy, NOW_MS) is None
+
+    def test_what_was_asked_for_rests_too(self) -> None:
+        policy = POLICY._replace(first=[Target.parse("app.t")])
+        assert reason(table("t", scanned(1)), policy, NOW_MS) is None

@@ -1,0 +1,340 @@
+"""A run over a table: begun, cut off, taken up, cancelled, and what others see of it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue, LegacySweepRunning, NotFound, StoreUnavailable, UnknownTable
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.progress import Runs, RunState
+from sweep_tasks.legacy.run import LegacySummary, LegacySweep
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, fail, lose_answer, miss_a_copy, on
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.sqlite import SQLiteStore
+from sweep_tasks.store.system import LEGACY_SWEEPS, PARKED, THRESHOLDS, TRANSACTIONS
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.transactions.commits import CommitTable
+from tests.support.clock import ManualClock
+from tests.support.deep import deep_cell
+
+TABLE = TableRef.parse("app.items")
+SETTINGS = Settings(legacy_versions_per_s=0, legacy_ranges=4)
+CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
+S = 100
+ROWS = 12
+
+
+def cell(row: int) -> Cell:
+    return Cell(b"row-%03d" % row, b"c")
+
+
+def filled(store: Store, strategy: SweepStrategy = CONSERVATIVE) -> None:
+    """Twelve rows, each written three times, and no queue knows of it."""
+    store.create_table(TABLE, TableMetadata(strategy))
+    for start in (10, 20, 30):
+        write(store, start, map(cell, range(ROWS)))
+    TimestampService(store).move_past(S)
+
+
+def write(store: Store, start: int, cells: Iterable[Cell], commit: int | None = None, value: bytes = b"v") -> None:
+    store.put(start, {TABLE: dict.fromkeys(cells, value)})
+    CommitTable(store).decide(start, commit or start + 1)
+
+
+def begin(store: Store, clock: ManualClock, **order: Any) -> tuple[LegacySweep, LegacyOrder]:
+    return LegacySweep(store, SETTINGS, clock, "somebody"), LegacyOrder(TABLE, **order)
+
+
+def sweep(store: Store, clock: ManualClock, **order: Any) -> LegacySummary:
+    legacy, asked = begin(store, clock, **order)
+    return legacy.sweep(asked, Horizon(S, clock.now_ms()))
+
+
+def versions(store: Store) -> dict[Cell, list[int]]:
+    return store.timestamps(TABLE, [cell(row) for row in range(3 * ROWS)])
+
+
+SWEPT = {cell(row): [30, -1] for row in range(ROWS)}
+
+
+def test_every_range_is_swept_and_the_run_tells_what_it_found(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    summary = sweep(store, clock)
+    assert versions(store) == SWEPT
+    assert summary.document()["deleted"] == summary.counts.deleted == 2 * ROWS
+    assert (summary.counts.cells, summary.counts.versions, summary.counts.sentinels) == (ROWS, 3 * ROWS, ROWS)
+    assert (summary.ranges, summary.ranges_done, summary.stopped) == (4, 4, None)
+    standing = LegacySweep(store, SETTINGS, clock).standing(TABLE)
+    assert standing
+    assert (standing.run.state, standing.counts, standing.done) == (RunState.FINISHED, summary.counts, 4)
+    assert Thresholds(store).of_strategy(CONSERVATIVE) == S
+
+
+def test_the_next_run_remembers_the_last(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    first = sweep(store, clock)
+    clock.advance(60)
+    sweep(store, clock)
+    run = Runs(store).of_all([TABLE, TableRef.parse("app.other")])[TABLE]
+    assert run.last
+    assert (run.last.id, run.last.sweep_ts, run.last.counts) == (first.run, S, first.counts)
+
+
+def test_a_budget_ends_a_run_between_pages_and_the_next_goes_on(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    legacy, order = begin(store, clock, batch=2, max_cells=5)
+    summary = legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
+    examined = summary.this_time.versions
+    assert (summary.stopped, summary.ranges_done) == ("cells", 1)
+    while summary.stopped:
+        run = legacy.resume(TABLE)
+        summary = legacy.work(run, order)
+        examined += summary.this_time.versions
+    assert versions(store) == SWEPT
+    examined_once = 3 * ROWS + summary.counts.sentinels  # those that a page wrote come with the next
+    assert examined == summary.counts.versions == examined_once, "nothing is examined twice, nor within a range"
+    assert summary.attempt > 2
+
+
+def test_time_is_a_budget_too(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    late = FaultyStore(store, before=lambda call: clock.sleep(1) if call.name == "scan_versions" else None)
+    legacy, order = begin(late, clock, batch=3, max_seconds=2)
+    summary = legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
+    assert (summary.stopped, summary.this_time.batches) == ("seconds", 2)
+    standing = legacy.standing(TABLE)
+    assert standing
+    assert (standing.run.state, standing.run.why) == (RunState.PAUSED, "seconds")
+
+
+@pytest.mark.parametrize("call", ["add_sentinels", "delete_ranges", "compare_and_set"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_wherever_it_is_cut_off_it_goes_on_and_no_finished_range_is_examined_again(
+    store: Store, clock: ManualClock, call: str, moment: str
+) -> None:
+    filled(store)
+    dying = FaultyStore(store, **{moment: on(call, 3, crash)})
+    legacy, order = begin(dying, clock)
+    with pytest.raises(ProcessCrashed):
+        legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
+    cut_off = Runs(store).standing(TABLE)
+    assert cut_off
+    assert cut_off.run.state is RunState.RUNNING
+    scans = Scans(store)
+    legacy = LegacySweep(store, SETTINGS, clock)
+    summary = legacy.work(legacy.resume(TABLE), order)
+    done = [stretch for stretch, state in zip(cut_off.run.stretches, cut_off.ranges, strict=True) if state.done]
+    assert done
+    assert scans.stretches == set(cut_off.run.stretches) - set(done)
+    assert versions(store) == SWEPT
+    assert summary.counts.cells == ROWS
+
+
+class Scans:
+    """What was asked for by scans."""
+
+    def __init__(self, store: Store) -> None:
+        self.stretches: set[Any] = set()
+        self.limits: list[int] = []
+        inner = store.scan_versions
+
+        def scan_versions(*given: Any, **named: Any) -> Any:
+            self.stretches.add(named["stretch"])
+            self.limits.append(named["limit"])
+            return inner(*given, **named)
+
+        store.scan_versions = scan_versions  # type: ignore[method-assign]
+
+
+def test_a_second_start_is_told_who_is_at_it_and_changes_nothing(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    legacy, order = begin(store, clock)
+    first = legacy.start(order, Horizon(S, clock.now_ms()))
+    with pytest.raises(
+        LegacySweepRunning, match=rf"run {first.id} of somebody since .*; wait for it, cancel it"
+    ) as told:
+        LegacySweep(store, SETTINGS, clock, "another").start(order, Horizon(S, clock.now_ms()))
+    assert (told.value.run, told.value.owner, told.value.code) == (first.id, "somebody", "exists")
+    assert Runs(store).of(TABLE) == first
+    legacy.work(first, order)
+    assert versions(store) == SWEPT
+
+
+def test_who_was_taken_for_dead_stops_when_another_goes_on(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    legacy, order = begin(store, clock, batch=3)
+    zombie = legacy.start(order, Horizon(S, clock.now_ms()))
+    other = LegacySweep(store, SETTINGS, clock, "another")
+    taken = other.resume(TABLE)
+    assert legacy.work(zombie, order).stopped == "taken over"
+    assert other.work(taken, order).stopped is None
+    assert versions(store) == SWEPT
+
+
+def test_a_cancelled_run_stops_behind_its_page_and_can_be_taken_up(store: Store, clock: ManualClock) -> None:
+    filled(store)
+
+    def cancel(_: Call) -> None:
+        begin(store, clock)[0].cancel(TABLE)
+
+    cancelling = FaultyStore(store, after=on("scan_versions", 2, cancel))
+    legacy, order = begin(cancelling, clock, batch=3)
+    summary = legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
+    assert (summary.stopped, summary.this_time.batches) == ("cancelled", 2)
+    legacy, order = begin(store, clock)
+    assert legacy.work(legacy.resume(TABLE), order).stopped is None
+    assert versions(store) == SWEPT
+    for impossible in (legacy.cancel, legacy.resume):
+        with pytest.raises(NotFound):
+            impossible(TABLE)
+
+
+def test_a_dry_run_counts_the_same_and_leaves_everything_as_it_is(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    store.put(40, {TABLE: {cell(0): b"v"}})  # never ended
+    before = versions(store)
+    counted = sweep(store, clock, dry_run=True)
+    assert versions(store) == before
+    for table in (LEGACY_SWEEPS, THRESHOLDS):
+        assert store.scan_registers(table).items == []
+    assert CommitTable(store).outcomes([40]) == {}
+    assert sweep(store, clock).counts == counted.counts
+
+
+def test_a_table_that_grows_at_its_end_as_fast_as_it_is_scanned_is_swept_to_the_end(
+    store: Store, clock: ManualClock
+) -> None:
+    filled(store)
+    rows = iter(range(ROWS, 100_000))
+
+    def grow(call: Call) -> None:
+        if call.name == "scan_versions":
+            write(store, 200 + next(rows), [cell(next(rows)) for _ in range(5)])
+
+    growing = FaultyStore(store, before=grow)
+    summary = sweep(growing, clock, batch=2)
+    assert summary.counts.cells == ROWS
+    assert next(rows) > 5 * ROWS
+
+
+def test_a_scan_may_begin_at_a_row(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    assert sweep(store, clock, from_row=cell(9).row, ranges=2).counts.cells == 3
+    assert [starts for starts in versions(store).values() if starts == [30, 20, 10]] == [[30, 20, 10]] * 9
+    assert sweep(store, clock, from_row=b"z").counts.cells == 0
+
+
+def test_where_the_store_can_not_keep_up_less_is_done_at_a_time_and_then_more_again(
+    store: Store, clock: ManualClock
+) -> None:
+    filled(store)
+    scans = Scans(store)
+    busy = FaultyStore(
+        store, before=lambda call: fail(call) if call.name == "delete_ranges" and scans.limits[-1] > 100 else None
+    )
+    assert sweep(busy, clock, batch=800, ranges=6).stopped is None
+    assert versions(store) == SWEPT
+    assert scans.limits[:7] == [800, 400, 200, 100, 125, 62, 77]
+
+
+@pytest.mark.parametrize("call", ["delete_ranges", "add_sentinels", "compare_and_set"])
+def test_a_lost_answer_is_work_to_repeat(store: Store, clock: ManualClock, call: str) -> None:
+    filled(store)
+    summary = sweep(FaultyStore(store, after=on(call, 2, lose_answer)), clock)
+    assert summary.stopped is None
+    assert versions(store) == SWEPT
+
+
+def test_a_store_that_stays_away_ends_the_run_which_is_paused(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    away = FaultyStore(store, before=lambda call: fail(call) if call.name == "scan_versions" else None)
+    with pytest.raises(StoreUnavailable):
+        sweep(away, clock)
+    standing = Runs(store).standing(TABLE)
+    assert standing
+    assert (standing.run.state, standing.run.why) == (RunState.PAUSED, "failed")
+
+
+def test_the_pace_is_kept(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    began = clock.now_ms()
+    settings = SETTINGS.model_copy(update={"legacy_versions_per_s": 2})
+    LegacySweep(store, settings, clock).sweep(LegacyOrder(TABLE), Horizon(S, clock.now_ms()))
+    assert clock.now_ms() - began == 3 * ROWS / 2 * 1000
+
+
+def test_a_marker_that_a_copy_may_lack_stays_and_the_next_run_takes_it(memory: MemoryStore, clock: ManualClock) -> None:
+    filled(memory, THOROUGH)
+    write(memory, 40, [cell(0)], value=b"")
+    summary = sweep(FaultyStore(memory, before=miss_a_copy(reaches_the_others=True)), clock)
+    assert (summary.counts.waiting, summary.counts.deleted) == (1, 2 * (ROWS - 1))
+    assert versions(memory)[cell(0)] == [40]
+    assert sweep(memory, clock).counts.waiting == 0
+    assert cell(0) not in versions(memory)
+    assert memory.scan(PARKED, S).items == []
+
+
+def test_what_is_not_swept_is_refused(store: Store, clock: ManualClock) -> None:
+    filled(store, NOTHING)
+    with pytest.raises(BadValue, match="is never swept, its strategy is nothing"):
+        sweep(store, clock)
+    for table in (TableRef.parse("app.none"), TRANSACTIONS):
+        with pytest.raises(UnknownTable):
+            LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("stop_at", -1),
+        ("max_cells", -1),
+        ("max_seconds", -0.5),
+        ("batch", -1),
+        ("ranges", 10_001),
+        ("from_row", b"x" * 1501),
+    ],
+)
+def test_a_bad_order_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(BadValue, match=f"^{field}: "):
+        LegacyOrder(TABLE, **{field: value})
+
+
+def test_a_sweep_timestamp_given_by_hand_can_only_lower_the_one_that_is_found(store: Store, clock: ManualClock) -> None:
+    filled(store, THOROUGH)
+    legacy = LegacySweep(store, SETTINGS, clock)
+    assert legacy.start(LegacyOrder(TABLE, stop_at=15)).horizon.sweep_ts == 15
+    found = legacy.start(LegacyOrder(TABLE, stop_at=10_000), take_over=True).horizon.sweep_ts
+    assert S < found < 10_000
+
+
+def test_a_table_truncated_while_it_is_scanned_gets_no_sentinels_back(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    emptying = FaultyStore(store, before=on("add_sentinels", 1, lambda _: Catalog(store).truncate(TABLE)))
+    sweep(emptying, clock)
+    assert versions(store) == {}
+
+
+def test_a_cell_with_very_many_versions_takes_no_more_memory_than_a_page(
+    sqlite: SQLiteStore, clock: ManualClock
+) -> None:
+    sqlite.create_table(TABLE, TableMetadata(THOROUGH))
+    many, batch = 20_000, 500
+    deep_cell(sqlite, TABLE, cell(0), many, b"v" * 500)
+    tracemalloc.start()
+    legacy, order = begin(sqlite, clock, batch=batch, ranges=2)  # the first of them is empty
+    summary = legacy.sweep(order, Horizon(2 * many, clock.now_ms()))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (summary.counts.deleted, summary.counts.batches) == (many, many // batch + 1)
+    assert sqlite.scan_versions(TABLE).items == []
+    assert most < 8 * 1024 * 1024, f"{most} bytes"

@@ -1,0 +1,168 @@
+"""Whose turn it is, lane by lane, and what a lane makes of its turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue, UnknownTable
+from sweep_tasks.legacy.candidates import candidates
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.progress import Run, RunState, Standing
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_of, lane_task, legacy_form, planned
+from sweep_tasks.orchestration.scanning import arguments, had_its_turn, order_of, readable, share_s
+from sweep_tasks.store import Store
+from sweep_tasks.store.contract import EVERYWHERE
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.sweep.activity import Activity, Written
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.timestamps.service import TimestampService
+from tests.support.clock import ManualClock
+from tests.support.simulation import Process
+
+CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
+SETTINGS = Settings(retention_s=0, legacy_budget_s=1_000)
+NAMES = [f"app.t{number}" for number in range(8)]
+FORM = {name: field.value for name, field in legacy_form().items()}
+
+
+def make(store: Store, *names: str, strategy: SweepStrategy = CONSERVATIVE) -> list[TableRef]:
+    tables = [TableRef.parse(name) for name in names]
+    for table in tables:
+        Catalog(store).create(table, TableMetadata(strategy))
+    return tables
+
+
+def plan(store: Store, clock: ManualClock, settings: Settings = SETTINGS, **form: Any) -> dict[str, list[Planned]]:
+    return planned(store, settings, clock, FORM | form)
+
+
+class TestTurns:
+    def test_every_table_falls_to_one_lane_and_always_to_the_same(self, store: Store, clock: ManualClock) -> None:
+        tables = make(store, *NAMES)
+        settings = SETTINGS.model_copy(update={"legacy_turns": len(NAMES)})
+        found = plan(store, clock, settings)
+        for table in tables:
+            lanes = [lane for lane, turns in found.items() if str(table) in {turn.table for turn in turns}]
+            assert lanes == [lane_task(lane_of(table, SETTINGS.legacy_lanes))]
+        assert plan(store, clock, settings) == found
+
+    def test_the_time_of_a_lane_is_shared_by_its_turns(self, store: Store, clock: ManualClock) -> None:
+        make(store, *NAMES)
+        for turns in plan(store, clock).values():
+            assert sum(turn.seconds for turn in turns) == pytest.approx(1_000)
+            assert {turn.why for turn in turns} == {"never scanned"}
+
+    def test_a_table_by_hand_has_its_lane_for_itself(self, store: Store, clock: ManualClock) -> None:
+        (table, *_) = make(store, *NAMES)
+        lane = lane_task(lane_of(table, SETTINGS.legacy_lanes))
+        assert plan(store, clock, table=str(table), max_seconds=5) == {lane: [Planned(str(table), BY_HAND, 5)]}
+
+    def test_what_can_not_be_scanned_is_refused_before_anything_is_done(self, store: Store, clock: ManualClock) -> None:
+        make(store, "app.quiet", strategy=NOTHING)
+        with pytest.raises(UnknownTable):
+            plan(store, clock, table="app.nowhere")
+        with pytest.raises(BadValue, match=r"app\.quiet is never swept"):
+            plan(store, clock, table="app.quiet")
+        with pytest.raises(BadValue, match="name the table"):
+            plan(store, clock, from_row="61")
+
+    def test_without_a_budget_nothing_is_scanned_by_turns(self, store: Store, clock: ManualClock) -> None:
+        make(store, *NAMES)
+        assert plan(store, clock, SETTINGS.model_copy(update={"legacy_budget_s": 0})) == {}
+
+
+class TestWhatIsKnownOfATable:
+    def of(self, store: Store, clock: ManualClock) -> Any:
+        (found,) = candidates(store, SETTINGS, clock)
+        return found
+
+    def test_it_was_scanned_and_what_was_written_since(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        clock.advance(1)
+        Activity(store).add(CONSERVATIVE, 0, {table: Written(9, 9)})
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table))
+        Activity(store).add(CONSERVATIVE, 0, {table: Written(5, 2)})
+        found = self.of(store, clock)
+        assert (found.last.ended_ms, found.written, found.running) == (clock.now_ms(), Written(5, 2), False)
+
+    def test_part_of_it_does_not_count_as_scanned(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        clock.advance(1)
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table, from_row=b"x"))
+        assert self.of(store, clock).last is None
+        LegacySweep(store, SETTINGS, clock).start(LegacyOrder(table))
+        assert self.of(store, clock).last is None, "not even once another run has begun"
+
+    def test_somebody_is_at_work_on_it_until_it_was_silent_for_too_long(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        LegacySweep(store, SETTINGS, clock).start(LegacyOrder(table))
+        assert self.of(store, clock).running
+        clock.advance(SETTINGS.legacy_silent_s)
+        assert not self.of(store, clock).running
+
+    def test_a_scan_that_is_due_and_was_never_dated_is_dated(self, memory: MemoryStore, clock: ManualClock) -> None:
+        (table,) = make(memory, "app.t", strategy=NOTHING)
+        dying = Process(memory, lambda store: Catalog(store).set_strategy(table, CONSERVATIVE))
+        dying.step_to("update")
+        dying.crash_here()
+        due = self.of(memory, clock).due
+        assert due.why is ScanReason.UNQUEUED
+        assert due.since is not None
+        assert due.since <= TimestampService(memory).greatest()
+
+    def test_sentinels_wait_for_the_conservative_queue(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        Catalog(store).set_strategy(table, THOROUGH)
+        clock.advance(1)
+        found = self.of(store, clock)
+        assert isinstance(found.due, ScanDue)
+        assert found.due.since > found.reach == 0, "no shard was swept yet"
+
+
+class TestLane:
+    def test_what_earlier_turns_left_over_is_divided_among_the_rest(self) -> None:
+        turn = Planned("app.t", "written", 100)
+        assert share_s(turn, 300_000, 3) == 100
+        assert share_s(turn, 280_000, 2) == 140
+        assert share_s(turn, -5_000, 1) == 50, "earlier ones took longer"
+        assert share_s(turn._replace(seconds=0), 0, 1) == 0
+
+    @pytest.mark.parametrize(
+        ("state", "why", "owner", "had"),
+        [
+            (RunState.FINISHED, None, "me", True), (RunState.PAUSED, "seconds", "me", True),
+            (RunState.PAUSED, "failed", "me", False), (RunState.RUNNING, None, "me", False),
+            (RunState.FINISHED, None, "another", False),
+        ],
+    )  # fmt: skip
+    def test_a_later_try_does_not_begin_again_what_an_earlier_one_did(
+        self, state: RunState, why: str | None, owner: str, had: bool
+    ) -> None:
+        ended_ms = None if state is RunState.RUNNING else 5
+        run = Run("r", TableRef("a", "b"), Horizon(1, 1), (EVERYWHERE,), owner, 1, state, why=why, ended_ms=ended_ms)
+        assert had_its_turn(Standing(run, []), "me") is had
+        assert not had_its_turn(None, "me")
+
+    def test_the_form_reaches_the_spark_job(self) -> None:
+        order = order_of(FORM | {"from_row": "61ff", "batch": 7, "dry_run": True}, Planned("app.t", BY_HAND, 9))
+        assert arguments(order, "resume", "who it is") == [
+            "--table", "app.t", "--owner", "who it is", "--from-row", "61ff", "--max-seconds", "9", "--batch", "7",
+            "--resume", "--dry-run",
+        ]  # fmt: skip
+        assert "--take-over" in arguments(order, "take over", "x")
+
+    def test_people_read_one_line(self) -> None:
+        summary = {
+            "table": "app.t", "run": "r1", "deleted": 2, "versions": 5, "cells": 3, "dry_run": False,
+            "stopped": "seconds", "ranges": 4, "ranges_done": 1,
+        }  # fmt: skip
+        assert readable(summary) == (
+            "app.t run r1: 2 of 5 versions of 3 cells removed, 1 of 4 ranges; stopped (seconds), the next turn goes on "
+            "from there"
+        )

@@ -1,0 +1,20 @@
+"""A table changes its strategy while a writer that holds the old one commits: two processes on one SQLite file."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.store import Store
+from tests.support.strategy_changes import check_a_writer_of_the_old_strategy
+
+CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
+
+
+@pytest.mark.parametrize("value", ["second", ""])
+@pytest.mark.parametrize(("old", "new"), [(CONSERVATIVE, THOROUGH), (THOROUGH, CONSERVATIVE)])
+def test_its_entry_in_the_other_queue_is_swept_and_no_reader_is_wrong(
+    sqlite: Store, sqlite_url: str, old: SweepStrategy, new: SweepStrategy, value: str
+) -> None:
+    check_a_writer_of_the_old_strategy(sqlite, Settings(store=sqlite_url, retention_s=0), old, new, value)
