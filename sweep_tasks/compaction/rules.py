@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sweep_tasks.compaction.overlaps import Spread, keys_in_reach, overlap
 from sweep_tasks.compaction.runs import Reads, reads_over
@@ -42,6 +42,10 @@ class FileStatistics:
     tombstones: int | None = None
     """In the whole file; those of the blocks if it is not given."""
     spread: Spread | None = None
+    read_tombstones: int | None = None
+    """The most that one read of its table met of late."""
+    proof: Mapping[str, Any] | None = None
+    """What nothing here looks at: for whoever proves that a compaction would drop something."""
 
 
 class Density(NamedTuple):
