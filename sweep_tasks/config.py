@@ -63,6 +63,7 @@ class TableThresholds(BaseModel):
     run_warn: int | None = None
     run_fail: int | None = None
     overlap_share: Share | None = None
+    read_tombstones: int | None = None
 
 
 def _words(given: Any) -> Any:

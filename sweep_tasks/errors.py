@@ -350,7 +350,7 @@ class UnknownNode(SweepflowError):
 class NoTombstones(NotYet):
     def __init__(self, store: str) -> None:
         super().__init__(
-            f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing needs compacting"
+            f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing to compact"
         )
 
 

@@ -24,6 +24,7 @@ _WORDS = {
     Reason.DENSE: "enough of its blocks are dense",
     Reason.LONG_RUN: "readers step over a long run of dead cells",
     Reason.OVERLAP: "many tombstones for the keys around them",
+    Reason.READ: "a read of its table met many tombstones",
     Reason.BELOW_THRESHOLD: "too few of its blocks are dense",
     Reason.EMPTY: "it has no blocks",
     Reason.SWITCHED_OFF: "switched off by the settings",

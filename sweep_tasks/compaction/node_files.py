@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from sweep_tasks.compaction.cache import Cache
 from sweep_tasks.compaction.measuring import measure
 from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.remembered import Remembered
 from sweep_tasks.compaction.sstables import Identity, SSTable, sstables_in
 from sweep_tasks.compaction.summary import Document, Summary
 from sweep_tasks.compaction.thresholds import thresholds_in
@@ -98,7 +100,8 @@ def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, Physic
 def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Document:
     """Measures, keeps the lines, returns the summary; forgets what was known of files that are gone."""
     files = order.files()
-    summary = Summary(order.node.name, order.now_s, thresholds_in(settings))
+    near_share = Fraction(settings.compaction_near_fail_share)
+    summary = Summary(order.node.name, order.now_s, thresholds_in(settings), near_share)
     for name, table in sorted(order.tables.items()):
         summary.table(name, table.gc_grace_s)
     with draft(order.statistics) as out:
@@ -145,10 +148,12 @@ def _found(name: str, tables: dict[TableRef, PhysicalTable], qualified: dict[str
     return table
 
 
+def remembered(order: Order) -> Remembered:
+    return Remembered(order.cache / "compaction", order.node.name)
+
+
 def _forget_gone(order: Order, files: dict[SSTable, Identity]) -> None:
-    folders = [
-        f"{order.node.reach.label(folder / table.keyspace / table.name)}-"
-        for folder in order.node.data
-        for table in order.tables.values()
-    ]
-    Cache(order.cache / "sstables").forget_gone(folders, {identity.path for identity in files.values()})
+    folders = [folder / table.keyspace / table.name for folder in order.node.data for table in order.tables.values()]
+    remembered(order).forget_gone([f"{folder}-" for folder in folders], {str(sstable.data) for sstable in files})
+    labels = [f"{order.node.reach.label(folder)}-" for folder in folders]
+    Cache(order.cache / "sstables").forget_gone(labels, {identity.path for identity in files.values()})

@@ -7,12 +7,13 @@ Files are told one by one and forgotten; only the worst partitions are kept by n
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
 from sweep_tasks.compaction.runs import Reads, reads_over
-from sweep_tasks.compaction.thresholds import ThresholdsByTable
+from sweep_tasks.compaction.thresholds import ThresholdsByTable, reaches
 
 Document = dict[str, Any]
 WORST = 20
@@ -20,10 +21,12 @@ _COUNTS = ("files", "bytes", "droppable", "waiting")
 
 
 class Summary:
-    def __init__(self, node: str, now_s: int, thresholds: ThresholdsByTable) -> None:
+    def __init__(self, node: str, now_s: int, thresholds: ThresholdsByTable, near_share: Fraction) -> None:
+        """`near_share`: of the length at which reads fail, where a run is near it."""
         self._node = node
         self._now_s = now_s
         self._thresholds = thresholds
+        self._near_share = near_share
         self._tables: dict[str, Document] = {}
         self._runs: list[Document] = []
         self._left_out: dict[str, list[str]] = {"gone": [], "unreadable": []}
@@ -61,7 +64,9 @@ class Summary:
         if reads is Reads.FINE:
             return
         run = {name: brief[name] for name in ("table", "token", "longest_run", "file")}
-        known = [*self._runs, {**run, "reads": reads.value, "fails_at": thresholds.run_fail}]
+        near = reaches(brief["longest_run"], thresholds.run_fail, self._near_share)
+        more = {"reads": reads.value, "fails_at": thresholds.run_fail, "near_failing": near}
+        known = [*self._runs, run | more]
         self._runs = nsmallest(WORST, known, key=lambda each: (-each["longest_run"], each["token"], each["file"]))
 
 
