@@ -1,4 +1,7 @@
-"""`sweepflow compaction`: which files are worth a compaction, by what is known of them."""
+"""`sweepflow compaction plan`: which files are worth a compaction, by what is known of them.
+
+The commands that measure and compact the files of nodes are in `node_compaction.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from sweep_tasks.cli import node_compaction
 from sweep_tasks.cli.command import JsonOption, StoreOption, command, lines_of
 from sweep_tasks.compaction.rules import Reason, Verdict, plan
 from sweep_tasks.compaction.runs import Reads
@@ -30,6 +34,10 @@ _WORDS = {
     Reason.SWITCHED_OFF: "switched off by the settings",
     Reason.PENDING: "the engine itself is about to compact it",
 }
+
+
+app.command()(node_compaction.measure)
+app.command()(node_compaction.run)
 
 
 @app.callback()

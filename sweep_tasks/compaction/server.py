@@ -17,7 +17,7 @@ from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.errors import NodetoolFailed
 
 _PENDING = re.compile(r"^pending tasks:?\s+(\d+)\s*$", re.MULTILINE)
-_PENDING_OF = re.compile(r"^(?:- )?(\w+)[.\s]\s*(\w+):?\s+(\d+)\s*$", re.MULTILINE)
+_PENDING_OF = re.compile(r"(?:- )?(\w+)[.\s]\s*(\w+):?\s+(\d+)\s*")
 _RUNNING = re.compile(
     r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\s+(?P<kind>\S.*?)\s\s*(?P<rest>\S+\s+\S+)\s+\d+\s+\d+\s", re.M
 )
@@ -81,7 +81,7 @@ def work_in(said: str) -> Work:
     pending = _PENDING.search(said)
     if pending is None:
         raise NodetoolFailed("node: nodetool compactionstats does not say what is pending; is it that of Cassandra 5?")
-    waiting = {f"{keyspace}.{table}" for keyspace, table, _ in _PENDING_OF.findall(said)}
+    waiting = _waiting_in(said[pending.end() :].strip().splitlines(), int(pending[1]))
     running = list(_RUNNING.finditer(said))
     under_way = {".".join(found["rest"].split()) for found in running}
     kinds = [found["kind"] for found in running]
@@ -91,6 +91,18 @@ def work_in(said: str) -> Work:
         tables=frozenset(waiting | under_way),
         validating=any(kind.startswith(_REPAIR_KINDS) for kind in kinds),
     )
+
+
+def _waiting_in(lines: list[str], pending: int) -> set[str]:
+    """The lines below the number say whose they are, until all are told; what follows looks much the same."""
+    found: set[str] = set()
+    for line in lines:
+        told = _PENDING_OF.fullmatch(line)
+        if pending <= 0 or told is None:
+            break
+        found.add(f"{told[1]}.{told[2]}")
+        pending -= int(told[3])
+    return found
 
 
 def table_states(stats: str, auto: str, keyspace: str) -> dict[str, TableState]:
