@@ -72,12 +72,12 @@ class Result:
 def carried_out(order: Order, compaction: Compaction, table: TableFacts) -> Result:
     """`table`: as it was when this was proven. The files that stand there by now must be the same."""
     before = _standing(order, compaction.table)
-    known = {name: facts for name in compaction.files if (facts := table.files[name].facts) is not None}
-    if any(before.get(name) != each.identity for name, each in known.items()) or len(known) < len(compaction.files):
+    known = [table.files[name] for name in compaction.files]
+    if [before.get(name) for name in compaction.files] != [each.identity for each in known]:
         return Result(compaction, Outcome.GONE)
     order.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
     made = _made(order, compaction, before)
-    was = tuple(known.values())
+    was = tuple(each.facts for each in known if each.facts is not None)
     if made is None:
         return Result(compaction, Outcome.DECLINED, was, was)
     after = _measured(order, made)

@@ -54,7 +54,7 @@ def table_facts(
     files: dict[str, dict[str, Known]] = {name: {} for name in tables}
     for sstable, identity in standing.items():
         if sstable.data in metadata:
-            known = Known(identity.size, metadata[sstable.data], facts.get(identity))
+            known = Known(identity, metadata[sstable.data], facts.get(identity))
             files[sstable.qualified_table][str(sstable.data)] = known
     return {name: _table(order, server.tables.get(name, TableState()), name, files[name]) for name in tables}
 

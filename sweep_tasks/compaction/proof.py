@@ -16,6 +16,7 @@ from pathlib import Path
 from sweep_tasks.compaction.facts import Facts
 from sweep_tasks.compaction.metadata import Metadata
 from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.sstables import Identity
 from sweep_tasks.compaction.strategies import Apart, Strategy, strategy_of
 
 LEAST_SHARE = 2
@@ -45,9 +46,13 @@ class Blocker(StrEnum):
 class Known:
     """What is known of a file; nothing of its contents if it could not be measured."""
 
-    size: int
+    identity: Identity
     metadata: Metadata
     facts: Facts | None
+
+    @property
+    def size(self) -> int:
+        return self.identity.size
 
 
 @dataclass(frozen=True, slots=True)

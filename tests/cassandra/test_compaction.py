@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks._queue import ITEMS, LEFT, QUEUES, UCS, Workload
+from benchmarks._queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
 from sweep_tasks.compaction import rounds
+from sweep_tasks.compaction.sstables import sstables_of
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.dev.cassandra import LocalCluster
-from sweep_tasks.model import TableRef
-from tests.cassandra.places import Place
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
+from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.timestamps.service import TimestampService
+from tests.cassandra.places import Place, full_name, physical_name, session_of
+from tests.support.elsewhere import ELSEWHERE, Elsewhere
 
 VALUE_BYTES = 320
 """Where a rule that goes by the bytes of values alone would see too few tombstones in a block."""
@@ -138,3 +142,120 @@ class TestAQueueThatWasMostlyDeleted:
         near = queue.report["near_failing"]
         assert {each["table"] for each in near} == {queue.workload.qualified(queue.tables[YOUNG])}
         assert near[0]["longest_run"] == 2 * (ITEMS - LEFT)
+
+
+# --- what blocks, on small tables -----------------------------------------------------------------------------------
+
+LCS = "{'class': 'LeveledCompactionStrategy'}"
+TWCS = (
+    "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'MINUTES', 'compaction_window_size': 1,"
+    " 'timestamp_resolution': 'SECONDS'}"
+)
+ONLY_REPAIRED = "{'class': 'SizeTieredCompactionStrategy', 'only_purge_repaired_tombstones': 'true'}"
+OFF = "{'class': 'SizeTieredCompactionStrategy', 'enabled': 'false'}"
+SMALL = {"levels": LCS, "unified": UCS, "windows": TWCS, "repaired": ONLY_REPAIRED, "off": OFF, "tiers": STCS}
+ROW, COLUMNS = b"row", 2_000
+
+
+@dataclass
+class Small:
+    """A table of each kind, after one run through a command that sees the node's files where nothing is here."""
+
+    store: CassandraStore
+    elsewhere: Elsewhere
+    measured: Document
+    planned: Document
+    done: Document
+    files: dict[str, list[str]]
+    contents: dict[str, list[Any]]
+    names: dict[str, str]
+
+    def blocker(self, kind: str) -> str:
+        (found,) = [each["blocker"] for each in self.done["blocked"] if each["table"] == self.names[kind]]
+        return str(found)
+
+    def outcome(self, kind: str) -> Document:
+        (found,) = [each for each in self.done["compactions"] if each["table"] == self.names[kind]]
+        return dict(found)
+
+
+@pytest.fixture(scope="module")
+def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    tmp = tmp_path_factory.mktemp("small")
+    elsewhere = Elsewhere(tmp, place.cluster.data_folder(1))
+    (described,) = place.cluster.compaction_nodes().values()
+    node = {**described, "data": ELSEWHERE, "prefix": str(elsewhere.program)}
+    settings = settings_for(place, tmp, compaction_nodes={"far": node})
+    with place.opened() as store:
+        tables = {kind: TableRef.parse(f"small.{kind}") for kind in SMALL}
+        fill_small(place, store, tables)
+        chosen = [str(table) for table in tables.values()]
+        measured = rounds.measure(settings, "far", chosen)
+        planned = rounds.plan(settings, "far", measured)
+        files, contents = {kind: standing(place, store, each) for kind, each in tables.items()}, read_all(store, tables)
+        done = rounds.compact(settings, "far", planned)
+        names = {kind: f"{place.keyspace}.{physical_name(store, each)}" for kind, each in tables.items()}
+        after = {kind: standing(place, store, each) for kind, each in tables.items()}
+        yield Small(store, elsewhere, measured, planned, done, files, contents, names)
+        assert read_all(store, tables) == contents, "no data changes"
+        assert {kind for kind in SMALL if after[kind] != files[kind]} == {"levels", "unified", "tiers"}
+        for table in tables.values():
+            store.drop_table(table)
+
+
+def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef]) -> None:
+    """Values in one file, then what deletes most of them in another; the windows of the two differ."""
+    for kind, table in tables.items():
+        store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
+        session_of(store).execute(
+            f"ALTER TABLE {full_name(store, table)} WITH compaction = {SMALL[kind]} AND gc_grace_seconds = 0"
+        )
+    cells = [Cell(ROW, b"%06d" % number) for number in range(COLUMNS)]
+    names = [physical_name(store, table) for table in tables.values()]
+    TimestampService(store).move_past(100_000)
+    store.put(10, {table: dict.fromkeys(cells, b"v" * 20) for table in tables.values()})
+    place.cluster.nodetool(1, "flush", place.keyspace, *names)
+    for table in tables.values():
+        store.delete_ranges(table, [VersionRange(cell, -1, 20) for cell in cells[:-10]])
+    place.cluster.nodetool(1, "flush", place.keyspace, *names)
+
+
+def standing(place: Place, store: CassandraStore, table: TableRef) -> list[str]:
+    folder = place.cluster.data_folder(1)
+    return [str(each.data) for each in sstables_of([folder], place.keyspace, physical_name(store, table))]
+
+
+def read_all(store: CassandraStore, tables: dict[str, TableRef]) -> dict[str, list[Any]]:
+    query = "SELECT column1, column2, value FROM {} WHERE key = %s"
+    return {
+        kind: list(session_of(store).execute(query.format(full_name(store, table)), (ROW,)))
+        for kind, table in tables.items()
+    }
+
+
+class TestEveryStrategy:
+    @pytest.mark.parametrize("kind", ["levels", "unified", "tiers"])
+    def test_drops_what_was_proven_to_go(self, small: Small, kind: str) -> None:
+        found = small.outcome(kind)
+        assert (found["outcome"], found["kept"]) == ("done", {})
+        assert found["dropped"] == found["tombstones_expected"] == 2 * (COLUMNS - 10)
+        assert found["points_after"] == 10
+
+    @pytest.mark.parametrize(
+        ("kind", "blocker"),
+        [("windows", "time_windows"), ("repaired", "only_purge_repaired"), ("off", "compaction_disabled")],
+    )
+    def test_or_is_left_alone_and_it_is_said_why(self, small: Small, kind: str, blocker: str) -> None:
+        assert small.blocker(kind) == blocker
+
+    def test_levels_count_twice_in_the_budget(self, small: Small) -> None:
+        planned = {each["table"]: each["bytes"] for each in small.planned["compactions"]}
+        assert planned[small.names["levels"]] == 2 * small.outcome("levels")["bytes_read"]
+        assert planned[small.names["unified"]] == small.outcome("unified")["bytes_read"]
+
+    def test_all_of_it_went_through_the_command(self, small: Small) -> None:
+        assert not Path(ELSEWHERE).exists()
+        assert all(file.startswith(ELSEWHERE) for each in small.planned["compactions"] for file in each["files"])
+        assert {"find", "head", "sstabledump", "sstablemetadata", "nodetool"} == set(small.elsewhere.ran)
+        measured = 2 * len(SMALL) + 3
+        assert small.elsewhere.ran.count("sstabledump") == measured, "each file once, however often it was looked at"

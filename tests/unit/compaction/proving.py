@@ -53,7 +53,11 @@ def facts(
 
 def known(name: str, metadata: Metadata, **told: Any) -> Known:
     found = facts(name, **told)
-    return Known(found.identity.size, metadata, found)
+    return Known(found.identity, metadata, found)
+
+
+def unmeasured(name: str, metadata: Metadata) -> Known:
+    return Known(Identity(name, "1", 10, 7), metadata, None)
 
 
 def table(

@@ -64,15 +64,14 @@ def test_what_does_not_fit_into_the_rest_of_the_budget_waits_and_a_smaller_one_m
 
 
 def test_one_that_would_make_an_earlier_compaction_too_large_waits_for_the_next_round() -> None:
-    """Alone it would fit; but what an earlier one takes along has to go along with it as well."""
+    """Alone it would fit, with the old file; but that one goes with another already."""
     files = {
-        A: dense("a", 200, size=10),
-        B: known("b", Metadata(100, 100), size=500, written={100: 5}),
-        C: dense("c", 300, at=9, size=100),
-        OLD: known("old", Metadata(1, 50)),
+        A: dense("a", 100, at=1),
+        B: dense("b", 200, at=2, size=500),
+        OLD: known("old", Metadata(1, 50), partitions_at=[1, 2]),
     }
-    found = plan(files, verdict(C, 1), verdict(A, 2), verdict(B, 3), budget=650)
-    assert [set(each.files) for each in found.compactions] == [{C}]
+    found = plan(files, verdict(A, 1), verdict(B, 2), budget=650)
+    assert [set(each.files) for each in found.compactions] == [{A, OLD}]
     assert blockers(found) == {B: Blocker.NEXT_ROUND}
 
 

@@ -10,7 +10,7 @@ import pytest
 from sweep_tasks.compaction.metadata import Metadata
 from sweep_tasks.compaction.proof import Blocked, Blocker, Known, Proven, TableFacts, droppable_in, prove
 from sweep_tasks.compaction.rules import Reason
-from tests.unit.compaction.proving import known, path, table
+from tests.unit.compaction.proving import known, path, table, unmeasured
 
 A, B, C = path("a"), path("b"), path("c")
 CANDIDATE = known("a", Metadata(100, 100), written={100: 50})
@@ -45,7 +45,7 @@ class TestWhatGoesAlong:
         assert proven({A: CANDIDATE, B: known("b", Metadata(10, 90), partitions_at=[2])}) == Proven((A,))
 
     def test_one_that_could_not_be_measured_may_hold_anything_and_goes_along(self) -> None:
-        assert proven({A: CANDIDATE, B: Known(10, Metadata(10, 90), None)}) == Proven((A, B))
+        assert proven({A: CANDIDATE, B: unmeasured("b", Metadata(10, 90))}) == Proven((A, B))
 
     def test_the_largest_stays_behind_if_half_of_the_tombstones_go_without_it(self) -> None:
         candidate = known("a", Metadata(100, 200), written={100: 50, 200: 50})
@@ -77,7 +77,7 @@ class TestBlockers:
         assert proven({A: known("a", Metadata(100, 100))}).blocker is Blocker.NOTHING_DROPPABLE
 
     def test_not_measured(self) -> None:
-        assert proven({A: Known(5, Metadata(1, 2), None)}).blocker is Blocker.NOT_MEASURED
+        assert proven({A: unmeasured("a", Metadata(1, 2))}).blocker is Blocker.NOT_MEASURED
 
     def test_too_large_alone_and_too_large_with_what_has_to_go_along(self) -> None:
         assert proven({A: CANDIDATE}, budget=100) == Proven((A,))

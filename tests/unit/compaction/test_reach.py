@@ -16,8 +16,8 @@ from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.compaction.reach import HERE, Reach
 from sweep_tasks.compaction.sstables import SSTable, sstables_in
 from sweep_tasks.errors import NodetoolFailed, NodeUnreachable, SSTableGone
+from tests.support.elsewhere import ELSEWHERE, Elsewhere
 from tests.unit.compaction.dumps import dead, partition, text
-from tests.unit.compaction.elsewhere import ELSEWHERE, Elsewhere
 from tests.unit.compaction.test_encoding import statistics
 
 DATA = Path(ELSEWHERE)
