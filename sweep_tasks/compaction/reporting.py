@@ -51,7 +51,8 @@ def _kept(done: Given, after: Given) -> dict[str, int]:
         kept.update({cause: count for cause, count in each["kept"].items() if cause != Blocker.GC_GRACE})
     for each in done["blocked"]:
         kept[each["blocker"]] += each["tombstones"]
-    kept[NOT_DENSE] = max(0, after["droppable"] - kept.total())
+    going = sum(each["tombstones_expected"] for each in done["compactions"] if each["outcome"] == Outcome.PLANNED)
+    kept[NOT_DENSE] = max(0, after["droppable"] - kept.total() - going)
     kept[Blocker.GC_GRACE.value] += after["waiting"]
     return {cause: count for cause, count in kept.most_common() if count}
 
@@ -64,12 +65,15 @@ def _done_sentences(done: Given) -> list[str]:
     node = done["node"]
     if done["stopped"]:
         return [f"{node}: stopped, {done['stopped'].replace('_', ' ')}"]
-    found = [
-        f"{node}: {each['table']}: {len(each['files'])} files, {each['outcome']}, {each['dropped']} tombstones dropped"
-        for each in done["compactions"]
-        if each["outcome"] != Outcome.PLANNED
-    ]
-    return found or [f"{node}: nothing was rewritten"]
+    found = [f"{node}: {_done_sentence(each)}" for each in done["compactions"]]
+    return found or [f"{node}: nothing to compact"]
+
+
+def _done_sentence(compaction: Given) -> str:
+    files = f"{compaction['table']}: {len(compaction['files'])} files"
+    if compaction["outcome"] == Outcome.PLANNED:
+        return f"{files} would be compacted, {compaction['tombstones_expected']} tombstones would go"
+    return f"{files}, {compaction['outcome']}, {compaction['dropped']} tombstones dropped"
 
 
 def _kept_sentences(done: Given, kept: Mapping[str, int], after: Given) -> list[str]:

@@ -16,7 +16,7 @@ from sweep_tasks.compaction.looking import Look, look_and_plan
 from sweep_tasks.compaction.node_files import Order, in_threads, measure_files, tables_of
 from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.compaction.planning import Compaction, Stopped
-from sweep_tasks.compaction.proof import Blocker
+from sweep_tasks.compaction.proof import Blocked, Blocker
 from sweep_tasks.compaction.reporting import report
 from sweep_tasks.compaction.rules import ELIGIBLE, Reason, Verdict
 from sweep_tasks.compaction.sentences import command, sentence
@@ -81,7 +81,7 @@ def compact(
     elif tables:
         order = order_for(settings, node, tables)
         order = replace(order, statistics=order.statistics.with_suffix(".run.jsonl"))
-        done |= _carry_out(order, settings, budget)
+        done |= _carry_out(order, settings, budget, planned["compactions"])
         elsewhere = [each for each in planned["blocked"] if each["table"] not in tables]
         done["blocked"] = [*done["blocked"], *elsewhere]
     for name in ("bytes_read", "bytes_written"):
@@ -89,30 +89,38 @@ def compact(
     return done
 
 
-def _carry_out(order: Order, settings: Settings, budget: int) -> Document:
+def _carry_out(order: Order, settings: Settings, budget: int, planned: Sequence[Document]) -> Document:
     """What is in memory is flushed first: it could keep tombstones, and nobody can look into it."""
     if work_of(order.node).busy:
-        return {"stopped": Blocker.SERVER_BUSY.value, "blocked": []}
+        return {"stopped": Blocker.SERVER_BUSY.value, "blocked": [_left_to_the_server(each) for each in planned]}
     (keyspace,) = {table.keyspace for table in order.tables.values()}
     order.node.nodetool("flush", keyspace, *(table.name for table in order.tables.values()), changes=True)
     _measured(order, settings)
     look = look_and_plan(order, thresholds_in(settings), budget)
-    results, stopped = _one_after_the_other(order, look)
+    results = _one_after_the_other(order, look)
+    left = [_left_to_the_server(_compaction(each, look.server)) for each in look.plan.compactions[len(results) :]]
     return {
         "flushed": sorted(order.tables),
-        "stopped": stopped,
+        "stopped": Blocker.SERVER_BUSY.value if left or look.server.work.busy else None,
         "compactions": [each.document() for each in results],
-        "blocked": [_stopped(each) for each in look.plan.stopped],
+        "blocked": [*left, *(_stopped(each) for each in look.plan.stopped)],
     }
 
 
-def _one_after_the_other(order: Order, look: Look) -> tuple[list[Result], str | None]:
+def _one_after_the_other(order: Order, look: Look) -> list[Result]:
+    """Until the server has something to do of its own."""
     results: list[Result] = []
     for compaction in look.plan.compactions:
         if results and work_of(order.node).busy:
-            return results, Blocker.SERVER_BUSY.value
+            break
         results.append(carried_out(order, compaction, look.tables[compaction.table]))
-    return results, None
+    return results
+
+
+def _left_to_the_server(planned: Document) -> Document:
+    by = Blocked(Blocker.SERVER_BUSY)
+    reason = Reason(planned["reason"])
+    return _stopped(Stopped(planned["candidate"], planned["table"], reason, by, planned["tombstones"]))
 
 
 def _measured(order: Order, settings: Settings) -> Document:

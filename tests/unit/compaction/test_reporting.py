@@ -45,7 +45,7 @@ def test_what_is_kept_adds_up_to_what_is_there() -> None:
 
 def test_nothing_done_is_said_and_by_what_it_was_stopped() -> None:
     quiet = report(measured(0), {"compactions": []}, done(), measured(0))
-    assert (quiet["kept"], quiet["sentences"]) == ({}, ["one: nothing was rewritten"])
+    assert (quiet["kept"], quiet["sentences"]) == ({}, ["one: nothing to compact"])
     stopped = report(measured(0), PLANNED, done(stopped="server_busy"), measured(0))
     assert stopped["sentences"] == ["one: stopped, server busy"]
 
@@ -59,3 +59,10 @@ def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
         "ks.t: the partition at token -42 has 59800 dead cells in a row; reads over it fail at 100000"
         in (found["sentences"])
     )
+
+
+def test_what_a_dry_run_would_drop_is_not_called_kept() -> None:
+    would = compaction(0, outcome="planned", tombstones_expected=90, points_before=0, points_after=0, bytes_read=0)
+    found = report(measured(100), PLANNED, done(would, dry_run=True), measured(100))
+    assert (found["dropped"], found["kept"]) == (0, {"not_dense": 10})
+    assert found["sentences"][0] == "one: ks.t: 2 files would be compacted, 90 tombstones would go"
