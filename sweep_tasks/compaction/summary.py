@@ -59,12 +59,14 @@ class Summary:
         }
 
     def _add_run(self, brief: Mapping[str, Any]) -> None:
+        """A server steps over all tombstones, and counts against its threshold those that gc_grace still holds."""
         thresholds = self._thresholds.of(brief["table"])
         reads = reads_over(brief["longest_run"], thresholds)
         if reads is Reads.FINE:
             return
         run = {name: brief[name] for name in ("table", "token", "longest_run", "file")}
-        near = reaches(brief["longest_run"], thresholds.run_fail, self._near_share)
+        counted = min(brief["longest_run"], brief["waiting"])
+        near = reaches(counted, thresholds.run_fail, self._near_share)
         more = {"reads": reads.value, "fails_at": thresholds.run_fail, "near_failing": near}
         known = [*self._runs, run | more]
         self._runs = nsmallest(WORST, known, key=lambda each: (-each["longest_run"], each["token"], each["file"]))

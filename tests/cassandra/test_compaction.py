@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +13,17 @@ import pytest
 
 from benchmarks._queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
 from sweep_tasks.compaction import rounds
-from sweep_tasks.compaction.sstables import sstables_of
+from sweep_tasks.compaction.metadata import metadata_of
+from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.sstables import SSTable, sstables_of
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.dev.cassandra import LocalCluster
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
+from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.timestamps.service import TimestampService
 from tests.cassandra.places import Place, full_name, physical_name, session_of
+from tests.cassandra.test_sstables import await_gone
 from tests.support.elsewhere import ELSEWHERE, Elsewhere
 
 pytestmark = pytest.mark.timeout(900)  # the tables take a minute to fill, and several on a busy machine
@@ -113,39 +118,37 @@ class TestAQueueThatWasMostlyDeleted:
     def test_is_read_as_if_nothing_had_ever_been_deleted_where_cassandra_alone_leaves_it_slow(
         self, queue: Queue
     ) -> None:
-        met = {name: queue.workload.tombstones_read(queue.tables[name]) for name in (NEVER, OURS, LEFT_STCS, LEFT_UCS)}
-        assert met[NEVER] == met[OURS] == 0
-        assert met[LEFT_STCS] == met[LEFT_UCS] >= ITEMS - LEFT
         names = (NEVER, OURS, LEFT_STCS, LEFT_UCS)
-        seconds = queue.workload.read_heads([queue.tables[name] for name in names], rounds=7)
+        seconds = queue.workload.read_heads([queue.tables[name] for name in names], rounds=25)
         never, ours, *left = (seconds[queue.tables[name]] for name in names)
-        assert all(each > 10 * max(never, ours) for each in left)
+        assert ours <= 1.2 * never
+        assert all(each > 3 * never for each in left)
+        met = {name: queue.workload.tombstones_read(queue.tables[name]) for name in names}
+        assert met == {NEVER: 0, OURS: 0, LEFT_STCS: 2 * (ITEMS - LEFT), LEFT_UCS: 2 * (ITEMS - LEFT)}
 
     def test_a_dry_run_says_what_would_be_done(self, queue: Queue) -> None:
         (compaction,) = queue.dry["compactions"]
         assert compaction["outcome"] == "planned"
         assert compaction["tombstones_expected"] == 2 * self.DELETED
 
-    def test_readers_near_failing_are_told_of_until_it_is_done(self, queue: Queue) -> None:
-        (near, *_) = [each for each in queue.before["longest_runs"] if each["near_failing"]]
-        assert near["table"] == queue.workload.qualified(queue.tables[OURS])
-        assert near["longest_run"] == 2 * (ITEMS - LEFT)
-        assert queue.report["near_failing"] == []
+    def test_the_run_that_readers_stepped_over_was_known_and_is_gone(self, queue: Queue) -> None:
+        worst = queue.before["longest_runs"][0]
+        assert worst["table"] == queue.workload.qualified(queue.tables[OURS])
+        assert (worst["longest_run"], worst["reads"]) == (2 * (ITEMS - LEFT), "warned")
+        assert not worst["near_failing"], "gc_grace has passed, so the server counts none of it"
         assert (queue.report["dropped"], queue.report["kept"]) == (2 * self.DELETED, {})
 
 
 # --- what blocks, on small tables -----------------------------------------------------------------------------------
 
-LCS = "{'class': 'LeveledCompactionStrategy'}"
+LCS_OFF = "{'class': 'LeveledCompactionStrategy', 'enabled': 'false'}"
 TWCS = (
     "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'MINUTES', 'compaction_window_size': 1,"
     " 'timestamp_resolution': 'SECONDS'}"
 )
 ONLY_REPAIRED = "{'class': 'SizeTieredCompactionStrategy', 'only_purge_repaired_tombstones': 'true'}"
 OFF = "{'class': 'SizeTieredCompactionStrategy', 'enabled': 'false'}"
-SMALL = {
-    "levels": LCS, "unified": UCS, "windows": TWCS, "repaired": ONLY_REPAIRED, "off": OFF, "tiers": STCS, "young": STCS
-}  # fmt: skip
+SMALL = {"unified": UCS, "windows": TWCS, "repaired": ONLY_REPAIRED, "off": OFF, "young": STCS}
 ROW, COLUMNS = b"row", 2_000
 
 
@@ -176,7 +179,7 @@ def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sm
     elsewhere = Elsewhere(tmp, place.cluster.data_folder(1))
     (described,) = place.cluster.compaction_nodes().values()
     node = {**described, "data": ELSEWHERE, "prefix": str(elsewhere.program)}
-    settings = settings_for(place, tmp, compaction_nodes={"far": node})
+    settings = settings_for(place, tmp, compaction_nodes={"far": node}, compaction_run_fail=5_000)
     with place.opened() as store:
         tables = {kind: TableRef.parse(f"small.{kind}") for kind in SMALL}
         fill_small(place, store, tables)
@@ -190,17 +193,17 @@ def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sm
         report = rounds.report(measured, planned, done, rounds.measure(settings, "far", chosen))
         yield Small(store, elsewhere, measured, planned, done, report, names)
         assert read_all(store, tables) == contents, "no data changes"
-        assert {kind for kind in SMALL if after[kind] != files[kind]} == {"levels", "unified", "tiers"}
+        assert {kind for kind in SMALL if after[kind] != files[kind]} == {"unified"}
         for table in tables.values():
             store.drop_table(table)
 
 
-def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef]) -> None:
+def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef], kinds: dict[str, str] = SMALL) -> None:
     """Values in one file, then what deletes most of them in another; the windows of the two differ."""
     for kind, table in tables.items():
         store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
         session_of(store).execute(
-            f"ALTER TABLE {full_name(store, table)} WITH compaction = {SMALL[kind]}"
+            f"ALTER TABLE {full_name(store, table)} WITH compaction = {kinds[kind]}"
             f" AND gc_grace_seconds = {LONG_S if kind == 'young' else 0}"
         )
     cells = [Cell(ROW, b"%06d" % number) for number in range(COLUMNS)]
@@ -227,9 +230,8 @@ def read_all(store: CassandraStore, tables: dict[str, TableRef]) -> dict[str, li
 
 
 class TestEveryStrategy:
-    @pytest.mark.parametrize("kind", ["levels", "unified", "tiers"])
-    def test_drops_what_was_proven_to_go(self, small: Small, kind: str) -> None:
-        found = small.outcome(kind)
+    def test_drops_what_was_proven_to_go(self, small: Small) -> None:
+        found = small.outcome("unified")
         assert (found["outcome"], found["kept"]) == ("done", {})
         assert found["dropped"] == found["tombstones_expected"] == 2 * (COLUMNS - 10)
         assert found["points_after"] == 10
@@ -251,15 +253,78 @@ class TestEveryStrategy:
         assert small.report["droppable_from_s"] == blocked["until_s"]
         assert small.report["kept"]["gc_grace"] == 2 * (COLUMNS - 10)
         assert any("gc_grace will have passed for all at" in each for each in small.report["sentences"])
-
-    def test_levels_count_twice_in_the_budget(self, small: Small) -> None:
-        planned = {each["table"]: each["bytes"] for each in small.planned["compactions"]}
-        assert planned[small.names["levels"]] == 2 * small.outcome("levels")["bytes_read"]
-        assert planned[small.names["unified"]] == small.outcome("unified")["bytes_read"]
+        (near,) = small.report["near_failing"]
+        assert (near["table"], near["token"]) == (small.names["young"], token_of(ROW))
 
     def test_all_of_it_went_through_the_command(self, small: Small) -> None:
         assert not Path(ELSEWHERE).exists()
         assert all(file.startswith(ELSEWHERE) for each in small.planned["compactions"] for file in each["files"])
         assert {"find", "head", "sstabledump", "sstablemetadata", "nodetool"} == set(small.elsewhere.ran)
-        measured = 2 * len(SMALL) + 3
+        measured = 2 * len(SMALL) + 1
         assert small.elsewhere.ran.count("sstabledump") == measured, "each file once, however often it was looked at"
+
+
+def test_several_files_of_levels_become_one_of_level_0_as_the_budget_has_it(place: Place) -> None:
+    """Switched off, or the server itself would put them into levels before anybody could look."""
+    with place.opened() as store:
+        table = TableRef.parse("small.levels")
+        fill_small(place, store, {"levels": table}, {"levels": LCS_OFF})
+        before = standing(place, store, table)
+        place.cluster.nodetool(1, "compact", "--user-defined", *before)
+        await_gone([SSTable.at(Path(file)) for file in before])
+        (made,) = standing(place, store, table)
+        node = Node.named(settings_for(place, Path("unused")), "node1")
+        assert metadata_of(node, [Path(made)])[Path(made)].level == 0
+        store.drop_table(table)
+
+
+_MEDDLING = """\
+#!{python}
+import os, pathlib, sys
+meddling = pathlib.Path({switch!r})
+if "--user-defined" in sys.argv and meddling.exists():
+    from cassandra.cluster import Cluster
+    with Cluster({hosts!r}, port={port}) as cluster:
+        cluster.connect().execute(
+            'INSERT INTO {table} (key, column1, column2, value) VALUES (%s, %s, -6, 0x01) USING TIMESTAMP 5',
+            ({row!r}, b"old"),
+        )
+os.execv({nodetool!r}, [{nodetool!r}, *sys.argv[1:]])
+"""
+
+
+@pytest.mark.long
+def test_what_was_compacted_for_nothing_is_not_tried_again_until_its_cause_is_gone(
+    place: Place, tmp_path: Path
+) -> None:
+    """Somebody writes an old cell into memory while the compaction is on its way, which keeps all its tombstones."""
+    table = TableRef.parse("small.meddled")
+    (described,) = place.cluster.compaction_nodes().values()
+    with place.opened() as store:
+        fill_small(place, store, {"unified": table})
+        switch, program = tmp_path / "meddle", tmp_path / "nodetool"
+        program.write_text(
+            _MEDDLING.format(
+                python=sys.executable, switch=str(switch), hosts=place.cluster.hosts, port=place.cluster.port,
+                table=full_name(store, table), row=ROW, nodetool=described["nodetool"],
+            )
+        )  # fmt: skip
+        program.chmod(0o755)
+        settings = settings_for(place, tmp_path, compaction_nodes={"one": {**described, "nodetool": str(program)}})
+
+        def round_of(meddled: bool) -> tuple[list[str], Document]:
+            switch.touch() if meddled else switch.unlink(missing_ok=True)
+            planned = rounds.plan(settings, "one", rounds.measure(settings, "one", [str(table)]))
+            done = rounds.compact(settings, "one", planned)
+            return [each["blocker"] for each in done["blocked"]], done
+
+        blockers, done = round_of(meddled=True)
+        (compaction,) = done["compactions"]
+        assert (compaction["outcome"], compaction["dropped"]) == ("fruitless", 0)
+        assert compaction["kept"] == {"memtable": 2 * (COLUMNS - 10)}
+        assert round_of(meddled=False)[0] == ["fruitless"]
+        place.cluster.nodetool(1, "flush", place.keyspace, physical_name(store, table))
+        blockers, done = round_of(meddled=False)
+        (compaction,) = done["compactions"]
+        assert (blockers, compaction["outcome"], compaction["kept"]) == ([], "done", {})
+        store.drop_table(table)
