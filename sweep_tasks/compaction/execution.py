@@ -42,6 +42,7 @@ class Result:
     before: tuple[Facts, ...] = ()
     after: tuple[Facts, ...] = ()
     kept: Mapping[str, int] | None = None
+    made: tuple[str, ...] = ()
 
     @property
     def dropped(self) -> int:
@@ -65,7 +66,7 @@ class Result:
             "kept": dict(self.kept or {}),
             "points_before": sum(each.keys for each in self.before),
             "points_after": sum(each.keys for each in self.after),
-            "made": [each.identity.path for each in self.after],
+            "made": list(self.made),
         }
 
 
@@ -81,19 +82,20 @@ def carried_out(order: Order, compaction: Compaction, table: TableFacts) -> Resu
     if made is None:
         return Result(compaction, Outcome.DECLINED, was, was)
     after = _measured(order, made)
-    result = Result(compaction, Outcome.DONE, was, tuple(after.values()), _kept(order, compaction, table, after))
+    kept = _kept(order, compaction, table, after)
+    result = Result(compaction, Outcome.DONE, was, tuple(after.values()), kept, tuple(made))
     return result if result.dropped else _fruitless(order, result, after)
 
 
 def _made(order: Order, compaction: Compaction, before: Mapping[str, Identity]) -> dict[str, Identity] | None:
-    """The files that took the place of the others; None if none did and those are still there."""
+    """The files that took the place of the others; None if those are still there, all of them."""
     until = time.monotonic() + _PATIENCE_S
     while True:
         standing = _standing(order, compaction.table)
         left = [name for name in compaction.files if name in standing]
-        made = {name: identity for name, identity in standing.items() if name not in before}
-        if not left or made or time.monotonic() > until:
-            return None if len(left) == len(compaction.files) and not made else made
+        if not left or time.monotonic() > until:
+            made = {name: identity for name, identity in standing.items() if name not in before}
+            return None if len(left) == len(compaction.files) else made
         time.sleep(_LOOK_AGAIN_S)
 
 
