@@ -69,8 +69,8 @@ class Reach:
 
     @property
     def _through_a_shell(self) -> bool:
-        """ssh joins its arguments and has a shell take them apart again."""
-        return bool(self.prefix) and Path(self.prefix[0]).name == "ssh"
+        """ssh joins its arguments and has a shell take them apart again, whatever command it was itself started by."""
+        return any(Path(word).name == "ssh" for word in self.prefix)
 
     def _find(self, places: list[str], *tests: str) -> list[Stand]:
         """What is not there makes `find` complain and end with 1, and is left out."""

@@ -113,6 +113,7 @@ def test_a_node_that_cannot_be_reached_is_never_taken_for_one_without_files(
 
 def test_ssh_has_its_words_quoted_since_a_shell_takes_them_apart_again() -> None:
     assert Reach(("ssh", "node1")).command(["find", "/a b", "(", "x"]) == ["ssh", "node1", "find", "'/a b'", "'('", "x"]
+    assert Reach(("timeout", "60", "/usr/bin/ssh", "node1")).command(["find", "("])[-2:] == ["find", "'('"]
     assert Reach(("kubectl", "exec", "pod", "--")).command(["find", "("])[-2:] == ["find", "("]
     assert HERE.command(["find", "("]) == ["find", "("]
 
