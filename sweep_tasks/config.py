@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import tomllib
 from decimal import Decimal
 from pathlib import Path
@@ -61,27 +63,84 @@ class TableThresholds(BaseModel):
     run_warn: int | None = None
     run_fail: int | None = None
     overlap_share: Share | None = None
+    read_tombstones: int | None = None
 
 
-class ByTable(dict[str, TableThresholds]):
+def _words(given: Any) -> Any:
+    """A command in one string is taken apart as a shell would, but no shell ever sees it."""
+    try:
+        return shlex.split(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise PydanticCustomError("command", "is not a command: {problem}", {"problem": str(error)}) from None
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+_PASSWORDS = ("-pw", "--password")
+
+
+class CompactionNode(BaseModel):
+    """Where a node's files are, and how Cassandra's own tools are started there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    data: Annotated[tuple[str, ...], BeforeValidator(_listed)]
+    prefix: Words = ()
+    nodetool: Words = ("nodetool",)
+    sstabledump: Words = ("sstabledump",)
+    sstablemetadata: Words = ("sstablemetadata",)
+
+    @model_validator(mode="after")
+    def _can_be_used(self) -> Self:
+        return _without(_node_problem(self), self)
+
+
+class ByName(dict[str, Any]):
     """Settings are never changed, so this can have the hash that a dict lacks: stores are kept by their settings."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
 
 
-def _from_json(given: Any) -> Any:
+class ByTable(ByName):
+    """Thresholds of tables."""
+
+
+class ByNode(ByName):
+    """Nodes whose files may be compacted."""
+
+
+def _from_json(given: Any, example: str) -> Any:
     """A variable holds one string; a file may hold a table of its own instead."""
     if not isinstance(given, str):
         return given
     try:
         return json.loads(given, parse_float=Decimal) if given.strip() else {}
     except (ValueError, RecursionError):
-        example = '{"shop.orders": {"eligible_share": 0.1}}'
         raise PydanticCustomError("json", "is not JSON; write it like {example}", {"example": example}) from None
 
 
-Tables = Annotated[dict[str, TableThresholds], NoDecode, BeforeValidator(_from_json), AfterValidator(ByTable)]
+def _named(nodes: dict[str, CompactionNode]) -> ByNode:
+    for name in nodes:
+        if not _NODE_NAME.fullmatch(name):
+            raise PydanticCustomError("name", "a node's name is letters, digits, dots, dashes and underscores")
+    return ByNode(nodes)
+
+
+_NODE_NAME = re.compile(r"\w[\w.-]{0,63}")
+_TABLE_EXAMPLE = '{"shop.orders": {"eligible_share": 0.1}}'
+_NODE_EXAMPLE = '{"cassandra1": {"data": "/var/lib/cassandra/data", "prefix": "ssh cassandra1"}}'
+Tables = Annotated[
+    dict[str, TableThresholds],
+    NoDecode,
+    BeforeValidator(lambda given: _from_json(given, _TABLE_EXAMPLE)),
+    AfterValidator(ByTable),
+]
+Nodes = Annotated[
+    dict[str, CompactionNode],
+    NoDecode,
+    BeforeValidator(lambda given: _from_json(given, _NODE_EXAMPLE)),
+    AfterValidator(_named),
+]
 
 
 class Settings(BaseSettings):
@@ -230,6 +289,23 @@ class Settings(BaseSettings):
     compaction_tables: Tables = Field(
         default=ByTable(), description="what is different for a table, by its name, as JSON or a table of the file"
     )
+    compaction_nodes: Nodes = Field(
+        default=ByNode(), description="nodes to compact on, by name, as JSON or a table of the file; none: nowhere"
+    )
+    compaction_budget_bytes: int = Field(
+        default=50 * 1024 * MIB, gt=0, description="bytes that one run may have one node rewrite"
+    )
+    compaction_read_tombstones: int = Field(
+        default=1_000,
+        description="tombstones one read met at which its table's files come last in the plan; 0 or less: they don't",
+    )
+    compaction_near_fail_share: Share = Field(
+        default=Decimal("0.5"),
+        description="a run of dead cells is alerted about at this share of compaction_run_fail; 0 or less: never",
+    )
+    compaction_files_at_once: int = Field(
+        default=2, ge=1, description="files of a node that are measured at the same time, outside of Spark"
+    )
     protections_schedule: str = Field(
         default="*/10 * * * *", description="when protections are reconciled with their owners, as cron writes it"
     )
@@ -320,6 +396,17 @@ def _without(problem: str | None, settings: Checked) -> Checked:
     return settings
 
 
+def _node_problem(node: CompactionNode) -> str | None:
+    if not node.data or not all(folder.startswith("/") for folder in node.data):
+        return "data names the node's data folders, by their whole paths: /var/lib/cassandra/data"
+    for name in ("nodetool", "sstabledump", "sstablemetadata"):
+        if not getattr(node, name):
+            return f"{name} is empty; leave it out, or name the command"
+    if any(word.partition("=")[0] in _PASSWORDS for word in node.nodetool):
+        return "nodetool has a password, which every user of the machine could see; use -pwf and a file"
+    return None
+
+
 def _cassandra_problem(settings: Settings) -> str | None:
     if bool(settings.cassandra_user) != bool(settings.cassandra_password):
         return "cassandra_user and cassandra_password go together; give both or neither"
@@ -361,6 +448,6 @@ def as_environment(settings: Settings) -> dict[str, str]:
 def _as_text(value: Any) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
-    if isinstance(value, ByTable):
-        return json.dumps({table: own.model_dump(mode="json", exclude_unset=True) for table, own in value.items()})
+    if isinstance(value, ByName):
+        return json.dumps({name: own.model_dump(mode="json", exclude_unset=True) for name, own in value.items()})
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -335,6 +335,37 @@ class SSTableUnreadable(SweepflowError):
         super().__init__(f"file: {file} can't be measured, {problem}; check it with 'nodetool verify' on its table")
 
 
+# --- nodes of Cassandra -----------------------------------------------------------------------------------------
+
+
+class NodeUnreachable(SweepflowError):
+    """A program could not be run where a node's files are; nothing was changed."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+    retryable = True
+
+    def __init__(self, prefix: Sequence[str], program: str, problem: str) -> None:
+        through = f"through '{' '.join(prefix)}'" if prefix else "on this machine"
+        super().__init__(f"node: {program} can't be run {through}: {problem}; check setting compaction_nodes")
+
+
+class UnknownNode(SweepflowError):
+    code = "not_found"
+    exit_code = EXIT_NOT_FOUND
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        there = f"there are {', '.join(known)}" if known else "it names none; docs/compaction.md says how it is written"
+        super().__init__(f"node: {name!r} is not in setting compaction_nodes; {there}")
+
+
+class NoTombstones(NotYet):
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing to compact"
+        )
+
+
 # --- servers of our own on this machine -------------------------------------------------------------------------
 
 

@@ -1,4 +1,7 @@
-"""`sweepflow compaction`: which files are worth a compaction, by what is known of them."""
+"""`sweepflow compaction plan`: which files are worth a compaction, by what is known of them.
+
+The commands that measure and compact the files of nodes are in `node_compaction.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from sweep_tasks.cli import node_compaction
 from sweep_tasks.cli.command import JsonOption, StoreOption, command, lines_of
 from sweep_tasks.compaction.rules import Reason, Verdict, plan
 from sweep_tasks.compaction.runs import Reads
@@ -24,11 +28,16 @@ _WORDS = {
     Reason.DENSE: "enough of its blocks are dense",
     Reason.LONG_RUN: "readers step over a long run of dead cells",
     Reason.OVERLAP: "many tombstones for the keys around them",
+    Reason.READ: "a read of its table met many tombstones",
     Reason.BELOW_THRESHOLD: "too few of its blocks are dense",
     Reason.EMPTY: "it has no blocks",
     Reason.SWITCHED_OFF: "switched off by the settings",
     Reason.PENDING: "the engine itself is about to compact it",
 }
+
+
+app.command()(node_compaction.measure)
+app.command()(node_compaction.run)
 
 
 @app.callback()

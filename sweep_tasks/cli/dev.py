@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,9 @@ def up(
         cluster = LocalCluster(folder, nodes, say=Steps().say)
         started = cluster.start()
         store = cluster.url(KEYSPACE)
-        document = _document(cluster.status()) | {"store": store, "started": started, "folder": str(cluster.folder)}
+        described = cluster.compaction_nodes()
+        told = {"store": store, "started": started, "folder": str(cluster.folder), "compaction_nodes": described}
+        document = _document(cluster.status()) | told
         done = "is up" if started else "was up already, nothing to do"
         run.answer(
             document,
@@ -49,6 +52,7 @@ def up(
                 out,
                 f"Cassandra {done}: {', '.join(cluster.hosts)}, port {cluster.port}, logs in {cluster.folder}",
                 f"next: sweepflow init --store '{store}'",
+                f"for 'sweepflow compaction': export SWEEPFLOW_COMPACTION_NODES='{json.dumps(described)}'",
                 f"the end of it: sweepflow dev cassandra down{_option(folder)}",
             ),
         )

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Container, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from sweep_tasks.compaction.chunks import UNCOMPRESSED_BLOCK
 from sweep_tasks.compaction.sstables import Identity
 from sweep_tasks.compaction.tombstones import Measured
 from sweep_tasks.errors import BadValue
 
-_FORMAT = 1
+_FORMAT = 2
 """One more whenever something else is counted, or counted in another way."""
 _SUFFIX = ".json"
 _DRAFT = ".draft"
@@ -27,42 +29,36 @@ class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.expanduser()
 
-    def find(self, identity: Identity) -> Measured | None:
+    def find(self, identity: Identity, uncompressed_block: int = UNCOMPRESSED_BLOCK) -> Measured | None:
         kept = self._read(self._file(identity.path))
-        if kept is None or kept.get("format") != _FORMAT or kept.get("identity") != list(identity):
+        if kept is None or kept.get("format") != [_FORMAT, uncompressed_block] or kept.get("identity") != [*identity]:
             return None
         try:
             return Measured.from_json(kept["measured"])
         except (LookupError, TypeError, ValueError):
             return None  # damaged: it is measured anew, and written over
 
-    def keep(self, identity: Identity, measured: Measured) -> None:
-        content = {"format": _FORMAT, "identity": identity, "measured": measured.as_json()}
+    def keep(self, identity: Identity, measured: Measured, uncompressed_block: int = UNCOMPRESSED_BLOCK) -> None:
+        format_ = [_FORMAT, uncompressed_block]
+        content = {"format": format_, "identity": identity, "measured": measured.as_json()}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            draft, name = tempfile.mkstemp(suffix=_DRAFT, dir=self.folder)
-            try:
-                with os.fdopen(draft, "w") as out:
-                    json.dump(content, out, separators=(",", ":"))
-                os.replace(name, self._file(identity.path))
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+            write_whole(self._file(identity.path), json.dumps(content, separators=(",", ":")))
         except OSError as error:
             raise BadValue(
                 "folder", f"measurements can't be kept in {self.folder}: {error.strerror}; name another one"
             ) from error
 
-    def forget_gone(self) -> int:
-        """Removes what was kept of SSTables that are no longer there; returns of how many."""
-        gone = [file for file in self.folder.glob(f"*{_SUFFIX}") if not self._is_standing(file)]
+    def forget_gone(self, within: Sequence[str], standing: Container[str]) -> int:
+        """Removes what was kept of SSTables of some folders that are no longer there; returns of how many."""
+        gone = [file for file in self.folder.glob(f"*{_SUFFIX}") if self._is_gone(file, tuple(within), standing)]
         for file in gone:
             file.unlink(missing_ok=True)
         return len(gone)
 
-    def _is_standing(self, file: Path) -> bool:
+    def _is_gone(self, file: Path, within: tuple[str, ...], standing: Container[str]) -> bool:
         identity = (self._read(file) or {}).get("identity")
-        return isinstance(identity, list) and bool(identity) and Path(str(identity[0])).exists()
+        path = str(identity[0]) if isinstance(identity, list) and identity else ""
+        return not path or (path.startswith(within) and path not in standing)
 
     def _file(self, path: str) -> Path:
         return self.folder / f"{sha256(os.fsencode(path)).hexdigest()[:32]}{_SUFFIX}"
@@ -74,3 +70,16 @@ class Cache:
         except (FileNotFoundError, ValueError):
             return None
         return kept if isinstance(kept, dict) else None
+
+
+def write_whole(file: Path, content: str) -> None:
+    """Whoever reads it meanwhile finds the former content, or none."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft, name = tempfile.mkstemp(suffix=_DRAFT, dir=file.parent)
+    try:
+        with os.fdopen(draft, "w") as out:
+            out.write(content)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

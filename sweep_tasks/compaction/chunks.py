@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from struct import Struct
 from struct import error as TooShort  # noqa: N812
 from typing import BinaryIO
@@ -16,6 +17,8 @@ from sweep_tasks.compaction.sstables import COMPRESSION, SSTable
 from sweep_tasks.errors import SSTableUnreadable
 
 UNCOMPRESSED_BLOCK = 64 * 1024
+_HEADER_AT_MOST = 64 * 1024
+"""Behind it are the places of all chunks."""
 _short, _int, _lengths = Struct(">H"), Struct(">i"), Struct(">iiq")
 
 
@@ -42,12 +45,12 @@ class Chunks:
 
 def chunks_of(sstable: SSTable, uncompressed_block: int = UNCOMPRESSED_BLOCK) -> Chunks:
     identity = sstable.identity()
-    try:
-        with sstable.component(COMPRESSION).open("rb") as header:
-            chunks = _read(header)
-    except FileNotFoundError:
+    header = sstable.read(COMPRESSION, _HEADER_AT_MOST)
+    if header is None:
         sstable.identity()
         return Chunks(uncompressed_block, identity.size)
+    try:
+        chunks = _read(BytesIO(header))
     except (TooShort, UnicodeDecodeError) as error:
         raise SSTableUnreadable(sstable.data, f"its {COMPRESSION} ends too early") from error
     if chunks.length <= 0 or chunks.data_length <= 0:

@@ -44,7 +44,8 @@ class MalformedDump(Exception):
 def entries_of(sstable: SSTable, tools: Tools) -> Iterator[Dumped]:
     """A file that goes away meanwhile may end this early or not at all: look afterwards whether it is still there."""
     with tempfile.TemporaryFile() as complaints:
-        process = _start([*tools.sstabledump, str(sstable.data), "-t", "-l"], complaints)
+        command = sstable.reach.command([*tools.sstabledump, str(sstable.data), "-t", "-l"])
+        process = _start(command, complaints)
         try:
             out: IO[bytes] = process.stdout  # type: ignore[assignment]  # it is a pipe
             with io.TextIOWrapper(out, encoding="utf-8", errors="replace") as text:

@@ -19,6 +19,8 @@ from sweep_tasks.errors import SSTableUnreadable
 _EPOCH_S = int(datetime(2015, 9, 22, tzinfo=UTC).timestamp())
 """The least times of a file are stored as distances from this day."""
 _HEADER = 3
+_STATISTICS_AT_MOST = 64 * 1024 * 1024
+"""They are some kilobytes; what is beyond this is not of the kind."""
 _int, _entry = Struct(">i"), Struct(">ii")
 _CHECKSUM = 4
 _ALL = 2**64
@@ -57,11 +59,10 @@ def head(version: str, key_bytes: int, is_deleted: bool) -> int:
 
 
 def encoding_of(sstable: SSTable) -> Encoding:
-    try:
-        data = sstable.component(STATISTICS).read_bytes()
-    except FileNotFoundError:
+    data = sstable.read(STATISTICS, _STATISTICS_AT_MOST)
+    if data is None:
         sstable.identity()
-        raise SSTableUnreadable(sstable.data, f"its {STATISTICS} is missing") from None
+        raise SSTableUnreadable(sstable.data, f"its {STATISTICS} is missing")
     try:
         return _read(data)
     except (TooShort, IndexError, KeyError) as error:

@@ -15,6 +15,8 @@ from typing import Any
 class Reading:
     deleted_s: tuple[int, ...] = ()
     """The moment from which gc_grace counts, of each tombstone."""
+    written: int = 0
+    """The greatest write time of these tombstones: what was written later anywhere does not keep them."""
     alive: bool = False
     """A reader finds something here; then its bytes are not those of a tombstone."""
 
@@ -37,17 +39,19 @@ class Expiry:
 
 def reading_of_partition(partition: dict[str, Any]) -> Reading:
     deletion = partition.get("deletion_info")
-    return Reading((_deleted(deletion),) if deletion else ())
+    return Reading((_deleted(deletion),), _written(deletion)) if deletion else Reading()
 
 
 def reading_of_marker(marker: dict[str, Any]) -> Reading:
     """The end of one range may be the start of the next: one entry, which goes when both may."""
-    return Reading((max(_deleted(marker[side]["deletion_info"]) for side in ("start", "end") if side in marker),))
+    deletions = [marker[side]["deletion_info"] for side in ("start", "end") if side in marker]
+    return Reading((max(map(_deleted, deletions)),), max(map(_written, deletions)))
 
 
 def reading_of_row(row: dict[str, Any], expiry: Expiry) -> Reading:
     deletion = row.get("deletion_info")
     dead = [_deleted(deletion)] if deletion else []
+    written = [_written(deletion)] if deletion else []
     liveness = row.get("liveness_info")
     expired = _expired(liveness, expiry) if liveness else None
     alive = liveness is not None and expired is None
@@ -58,10 +62,12 @@ def reading_of_row(row: dict[str, Any], expiry: Expiry) -> Reading:
             alive = True
         else:
             dead.append(gone)
+            written.append(int(cell.get("tstamp") or (liveness or {})["tstamp"]))
             dead_cells += 1
-    if expired is not None and not dead_cells and not alive:
+    if expired is not None and liveness and not dead_cells and not alive:
         dead.append(expired)
-    return Reading(tuple(dead), alive)
+        written.append(int(liveness["tstamp"]))
+    return Reading(tuple(dead), max(written, default=0), alive)
 
 
 def _gone(cell: dict[str, Any], liveness: dict[str, Any] | None, expiry: Expiry) -> int | None:
@@ -77,6 +83,10 @@ def _expired(timed: dict[str, Any], expiry: Expiry) -> int | None:
     if "ttl" not in timed or not expiry.passed(int(timed["expires_at"])):
         return None
     return int(timed["expires_at"]) - int(timed["ttl"])
+
+
+def _written(info: dict[str, Any]) -> int:
+    return int(info["marked_deleted"])
 
 
 def _deleted(info: dict[str, Any]) -> int:

@@ -21,8 +21,10 @@ from sweep_tasks.compaction.entries import (
     reading_of_partition,
     reading_of_row,
 )
+from sweep_tasks.compaction.facts import MOST_RANGES
 from sweep_tasks.compaction.placing import Placing
-from sweep_tasks.compaction.sstables import SSTable
+from sweep_tasks.compaction.ranges import TokenHistogram
+from sweep_tasks.compaction.sstables import Identity, SSTable
 from sweep_tasks.compaction.tombstones import Measured, Pile, SSTableStatistics
 from sweep_tasks.errors import BadValue, SSTableGone, SSTableUnreadable
 from sweep_tasks.store.cassandra.ring import token_of
@@ -39,19 +41,19 @@ def measure(
     now_s: int,
     *,
     cache: Cache | None = None,
+    identity: Identity | None = None,
     uncompressed_block: int = UNCOMPRESSED_BLOCK,
 ) -> SSTableStatistics:
-    """Reads the whole file, unless the cache knows it."""
-    identity = sstable.identity()
-    chunks = chunks_of(sstable, uncompressed_block)
-    measured = cache.find(identity) if cache else None
-    if measured is None or measured.chunks != chunks or not measured.holds_at(now_s):
-        measured = _read(sstable, tools, chunks, now_s)
+    """Reads the whole file, unless the cache knows it; `identity`: of the file, where that was just looked up."""
+    identity = identity or sstable.identity()
+    measured = cache.find(identity, uncompressed_block) if cache else None
+    if measured is None or not measured.holds_at(now_s):
+        measured = _read(sstable, tools, chunks_of(sstable, uncompressed_block), now_s)
         if sstable.identity() != identity:
             raise SSTableGone(sstable.data)
         if cache:
-            cache.keep(identity, measured)
-    return SSTableStatistics.of(sstable, identity, measured, gc_grace_s, now_s)
+            cache.keep(identity, measured, uncompressed_block)
+    return SSTableStatistics(sstable, identity, measured, gc_grace_s, now_s)
 
 
 def _read(sstable: SSTable, tools: Tools, chunks: Chunks, now_s: int) -> Measured:
@@ -82,6 +84,9 @@ class _Count:
         self._keys: tuple[str, str] | None = None
         self._partitions = self._rows = self._bounds = self._deleted_partitions = 0
         self._run = self._longest_run = 0
+        self._run_token: int | None = None
+        self._token = self._buried = 0
+        self._holds, self._buries = TokenHistogram(MOST_RANGES), TokenHistogram(MOST_RANGES)
         self._before = 0
 
     def add(self, kind: str, entry: dict[str, Any]) -> None:
@@ -94,6 +99,7 @@ class _Count:
 
     def finished(self) -> Measured:
         self._placing.end(self._chunks.data_length)
+        self._buries.add(self._token, self._buried)
         first, last = self._keys or ("", "")
         first_deleted, last_deleted = self._ages or (None, None)
         return Measured(
@@ -107,20 +113,27 @@ class _Count:
             bounds=self._bounds,
             deleted_partitions=self._deleted_partitions,
             longest_run=self._longest_run,
+            run_token=self._run_token,
             first_token=_token(first),
             last_token=_token(last),
             first_deleted_s=first_deleted,
             last_deleted_s=last_deleted,
             holds_since_s=self._expiry.since_s,
             holds_until_s=self._expiry.until_s,
+            holds=self._holds.document(),
+            buries=self._buries.document(),
         )
 
     def _open(self, partition: dict[str, Any]) -> None:
         (key,) = partition["key"]
         self._keys = (self._keys[0] if self._keys else key, key)
         self._partitions += 1
+        self._buries.add(self._token, self._buried)
+        self._token, self._buried = _token(key), 0
+        self._holds.add(self._token)
         reading = reading_of_partition(partition)
         self._deleted_partitions += bool(reading.deleted_s)
+        self._buried += len(reading.deleted_s)
         self._before = head(self._version, len(key) // 2, bool(reading.deleted_s))
         self._placing.at(partition["position"], reading, self._before)
         self._run = 0
@@ -141,8 +154,10 @@ class _Count:
 
     def _step(self, reading: Reading) -> None:
         """A reader goes on over what is dead until it meets something alive."""
+        self._buried += len(reading.deleted_s)
         self._run = 0 if reading.alive else self._run + len(reading.deleted_s)
-        self._longest_run = max(self._longest_run, self._run)
+        if self._run > self._longest_run:
+            self._longest_run, self._run_token = self._run, self._token
 
     def _place(self, position: int, size: int, reading: Reading) -> None:
         if not reading.deleted_s:
@@ -152,16 +167,17 @@ class _Count:
         self._ages = (min(first, self._ages[0]), max(last, self._ages[1])) if self._ages else (first, last)
         (start, part), *others = self._chunks.covered(position, 0 if reading.alive else size)
         for age in earlier:
-            self._pile(start, age, 1, 0)
-        self._pile(start, last, 1, part)  # the bytes go when the last of it may go
+            self._pile(start, age, 1, 0, reading.written)
+        self._pile(start, last, 1, part, reading.written)  # the bytes go when the last of it may go
         for block, rest in others:
-            self._pile(block, last, 0, rest)
+            self._pile(block, last, 0, rest, reading.written)
 
-    def _pile(self, block: int, age: int, tombstones: int, size: int) -> None:
+    def _pile(self, block: int, age: int, tombstones: int, size: int, written: int) -> None:
         piles = self._piles.setdefault(block, {})
-        pile = piles.setdefault(age, [0, 0])
+        pile = piles.setdefault(age, [0, 0, written])
         pile[0] += tombstones
         pile[1] += size
+        pile[2] = max(pile[2], written)
         if len(piles) > AGES_PER_BLOCK:
             _join_closest(piles)
 
@@ -170,9 +186,10 @@ def _join_closest(piles: dict[int, list[int]]) -> None:
     """Into the younger, so that nothing counts as droppable that is not."""
     ages = sorted(piles)
     older, younger = min(pairwise(ages), key=lambda pair: pair[1] - pair[0])
-    tombstones, size = piles.pop(older)
+    tombstones, size, written = piles.pop(older)
     piles[younger][0] += tombstones
     piles[younger][1] += size
+    piles[younger][2] = max(piles[younger][2], written)
 
 
 def _token(key: str) -> int:

@@ -59,6 +59,12 @@ class TokenHistogram:
         first, last = _range_of(first_token, self._bits), _range_of(last_token, self._bits)
         return sum(count for number, count in self._deleted.items() if first <= number <= last)
 
+    def meets(self, other: TokenHistogram) -> bool:
+        """Whether both may have the same token. Yes is a guess, as ranges are counted whole; no is certain."""
+        bits = min(self._bits, other._bits)
+        ours, theirs = _coarser(self._deleted, self._bits - bits), _coarser(other._deleted, other._bits - bits)
+        return not ours.keys().isdisjoint(theirs)
+
     def dense_ranges(self, at_least: int, bits: int = 16) -> list[DeletedRange]:
         """Where that much was deleted within one of 2**bits parts of the ring; neighbours as one. Zero or less: none.
 

@@ -6,7 +6,7 @@ with the highest share goes first. What the engine itself is about to compact is
 
 Where a file comes with more than its blocks, two more things make it qualify, which blocks don't show: a long run of
 dead cells (`runs.py`) and many tombstones for the keys around them (`overlaps.py`). Its place is by its share of dense
-blocks all the same.
+blocks all the same. Behind all of these come files that have but readers who met many tombstones in their table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sweep_tasks.compaction.overlaps import Spread, keys_in_reach, overlap
 from sweep_tasks.compaction.runs import Reads, reads_over
@@ -42,6 +42,10 @@ class FileStatistics:
     tombstones: int | None = None
     """In the whole file; those of the blocks if it is not given."""
     spread: Spread | None = None
+    read_tombstones: int | None = None
+    """The most that one read of its table met of late."""
+    proof: Mapping[str, Any] | None = None
+    """What nothing here looks at: for whoever proves that a compaction would drop something."""
 
 
 class Density(NamedTuple):
@@ -57,13 +61,14 @@ class Reason(StrEnum):
     DENSE = "dense"
     LONG_RUN = "long_run"
     OVERLAP = "overlap"
+    READ = "read"
     BELOW_THRESHOLD = "below_threshold"
     EMPTY = "empty"
     SWITCHED_OFF = "switched_off"
     PENDING = "pending"
 
 
-ELIGIBLE = frozenset({Reason.DENSE, Reason.LONG_RUN, Reason.OVERLAP})
+ELIGIBLE = frozenset({Reason.DENSE, Reason.LONG_RUN, Reason.OVERLAP, Reason.READ})
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +98,13 @@ def plan(files: Iterable[FileStatistics], thresholds: ThresholdsByTable) -> list
     counted = [_counted(file, thresholds.of(file.table)) for file in files]
     overlaps = _overlaps(counted)
     verdicts = (_judged(file, overlaps.get(number), thresholds.of(file.table)) for number, file in enumerate(counted))
-    ordered = sorted(verdicts, key=lambda it: (not it.eligible, -it.density.ratio, it.file, it.table or ""))
+    ordered = sorted(verdicts, key=_place)
     return [replace(it, rank=place) if it.eligible else it for place, it in enumerate(ordered, start=1)]
+
+
+def _place(verdict: Verdict) -> tuple[bool, bool, Fraction, str, str]:
+    last = verdict.reason is Reason.READ
+    return not verdict.eligible, last, -verdict.density.ratio, verdict.file, verdict.table or ""
 
 
 def is_dense(block: Block, thresholds: Thresholds) -> bool:
@@ -113,13 +123,15 @@ class _Counted(NamedTuple):
     longest_run: int | None
     tombstones: int
     spread: Spread | None
+    read_tombstones: int
 
 
 def _counted(file: FileStatistics, thresholds: Thresholds) -> _Counted:
     dense = sum(is_dense(block, thresholds) for block in file.blocks)
     tombstones = sum(block.tombstones for block in file.blocks) if file.tombstones is None else file.tombstones
     density = Density(dense, len(file.blocks))
-    return _Counted(file.file, file.table, file.pending, density, file.longest_run, tombstones, file.spread)
+    met = file.read_tombstones or 0
+    return _Counted(file.file, file.table, file.pending, density, file.longest_run, tombstones, file.spread, met)
 
 
 def _overlaps(files: Sequence[_Counted]) -> Mapping[int, Fraction]:
@@ -154,6 +166,8 @@ def _reason(file: _Counted, read: Reads | None, overlapped: Fraction, thresholds
         return Reason.LONG_RUN
     if 0 < thresholds.overlap_share <= overlapped:
         return Reason.OVERLAP
+    if file.tombstones and reaches_count(file.read_tombstones, thresholds.read_tombstones):
+        return Reason.READ
     if thresholds.no_block_is_dense:
         return Reason.SWITCHED_OFF
     return Reason.BELOW_THRESHOLD if file.density.blocks else Reason.EMPTY

@@ -1,4 +1,4 @@
-"""The SSTables of a table in a node's data folders: which there are, and what makes each of them itself.
+"""The SSTables in a node's data folders: which there are, and what makes each of them itself.
 
 An SSTable never changes after it was written; it is replaced by others and removed. So what was found out about one
 holds for as long as the same file stands there: same place, same size, same moment of writing.
@@ -7,11 +7,12 @@ holds for as long as the same file stands there: same place, same size, same mom
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from sweep_tasks.compaction.reach import HERE, Reach, Stand
 from sweep_tasks.errors import BadValue, SSTableGone
 
 DATA, COMPRESSION, STATISTICS, CONTENTS = "Data.db", "CompressionInfo.db", "Statistics.db", "TOC.txt"
@@ -23,6 +24,7 @@ _FOLDER = re.compile(r"(?P<table>\w+)-[0-9a-f]{32}")
 
 class Identity(NamedTuple):
     path: str
+    """With how it is reached, so that it is no other node's."""
     generation: str
     size: int
     modified_ns: int
@@ -36,9 +38,10 @@ class SSTable:
     data: Path
     version: str
     generation: str
+    reach: Reach = HERE
 
     @classmethod
-    def at(cls, data: Path) -> Self:
+    def at(cls, data: Path, reach: Reach = HERE) -> Self:
         """By the path of its data, which lies in `<keyspace>/<table>-<id>/`."""
         data = data.absolute()
         name, folder = _NAME.fullmatch(data.name), _FOLDER.fullmatch(data.parent.name)
@@ -50,17 +53,23 @@ class SSTable:
             raise BadValue(
                 "file", f"{data} has the format of an old Cassandra; run 'nodetool upgradesstables' on its table first"
             )
-        return cls(data.parent.parent.name, folder["table"], data, name["version"], name["generation"])
+        return cls(data.parent.parent.name, folder["table"], data, name["version"], name["generation"], reach)
 
     def component(self, name: str) -> Path:
         return self.data.with_name(self.data.name.removesuffix(DATA) + name)
 
+    def read(self, component: str, most: int) -> bytes | None:
+        """The beginning of a component; None if there is none."""
+        return self.reach.read(self.component(component), most)
+
     def identity(self) -> Identity:
-        try:
-            found = self.data.stat()
-        except FileNotFoundError:
-            raise SSTableGone(self.data) from None
-        return Identity(str(self.data), self.generation, found.st_size, found.st_mtime_ns)
+        found = self.reach.stands([self.data]).get(self.data)
+        if found is None:
+            raise SSTableGone(self.data)
+        return self.identified(found)
+
+    def identified(self, stand: Stand) -> Identity:
+        return Identity(self.reach.label(self.data), self.generation, stand.size, stand.modified_ns)
 
     @property
     def qualified_table(self) -> str:
@@ -68,15 +77,25 @@ class SSTable:
 
 
 def sstables_of(data_folders: Iterable[Path], keyspace: str, table: str) -> list[SSTable]:
-    """All that are complete, in the order of their names; without snapshots, backups and indexes, which lie deeper."""
-    found = (each for folder in data_folders for each in _complete(folder / keyspace, table))
-    return sorted(found, key=lambda each: each.data)
+    """All on this machine that are complete, in the order of their names."""
+    return list(sstables_in(HERE, data_folders, keyspace, {table}))
 
 
-def _complete(keyspace: Path, table: str) -> Iterator[SSTable]:
+def sstables_in(
+    reach: Reach, data_folders: Iterable[Path], keyspace: str, tables: Container[str]
+) -> dict[SSTable, Identity]:
+    """All of some tables that are complete, in the order of their names; without snapshots, backups and indexes, which
+    lie deeper."""
+    found = (each for folder in data_folders for each in _complete(reach, folder.absolute() / keyspace, tables))
+    return dict(sorted(found, key=lambda each: each[0].data))
+
+
+def _complete(reach: Reach, keyspace: Path, tables: Container[str]) -> Iterator[tuple[SSTable, Identity]]:
     """The list of contents is written last: without it the file is under way, or half removed."""
-    for contents in keyspace.glob(f"{table}-*/*-{CONTENTS}"):
-        data = contents.with_name(contents.name.removesuffix(CONTENTS) + DATA)
-        folder = _FOLDER.fullmatch(data.parent.name)
-        if folder and folder["table"] == table and data.exists():
-            yield SSTable.at(data)
+    stands = {each.path: each for each in reach.listed(keyspace, f"-{CONTENTS}", f"-{DATA}")}
+    for path, stand in stands.items():
+        contents = path.with_name(path.name.removesuffix(DATA) + CONTENTS)
+        folder = _FOLDER.fullmatch(path.parent.name)
+        if path.name.endswith(DATA) and contents in stands and folder and folder["table"] in tables:
+            sstable = SSTable.at(path, reach)
+            yield sstable, sstable.identified(stand)

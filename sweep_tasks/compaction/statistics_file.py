@@ -20,6 +20,7 @@ Fields = Mapping[str, Any]
 
 FIELDS = (
     "file", "table", "blocks", "pending", "longest_run", "tombstones", "keys", "first_token", "last_token",
+    "read_tombstones", "proof",
 )  # fmt: skip
 _BLOCK = "[tombstones, tombstone_bytes, total_bytes]"
 _SPREAD = ("keys", "first_token", "last_token")
@@ -65,6 +66,8 @@ def _statistics(where: str, line: str) -> FileStatistics:
         longest_run=_count(where, fields, "longest_run"),
         tombstones=_count(where, fields, "tombstones"),
         spread=_spread(where, fields),
+        read_tombstones=_count(where, fields, "read_tombstones"),
+        proof=_object(where, fields, "proof"),
     )
 
 
@@ -112,6 +115,13 @@ def _count(where: str, fields: Fields, name: str) -> int | None:
     value = fields[name]
     if type(value) is not int or value < 0:
         raise BadValue(f"{where}, {name}", "must be a whole number, 0 or more; leave it out if it is not known")
+    return value
+
+
+def _object(where: str, fields: Fields, name: str) -> Fields | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, dict):
+        raise BadValue(f"{where}, {name}", "must be an object, as it was measured; leave it out if it is not known")
     return value
 
 

@@ -25,6 +25,7 @@ class Thresholds:
     run_warn: int = 1_000
     run_fail: int = 100_000
     overlap_share: Fraction = Fraction(1, 2)
+    read_tombstones: int = 1_000
 
     @property
     def off(self) -> bool:
@@ -52,6 +53,7 @@ def thresholds_in(settings: Settings) -> ThresholdsByTable:
         run_warn=settings.compaction_run_warn,
         run_fail=settings.compaction_run_fail,
         overlap_share=_exact(settings.compaction_overlap_share),
+        read_tombstones=settings.compaction_read_tombstones,
     )
     own = {table: replace(general, **_given(values)) for table, values in settings.compaction_tables.items()}
     return ThresholdsByTable(general, own)

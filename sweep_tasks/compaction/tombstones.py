@@ -7,14 +7,18 @@ answer for one gc_grace and one moment. A tombstone may be dropped when its dele
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Self
 
 from sweep_tasks.compaction.chunks import Chunks
+from sweep_tasks.compaction.facts import Facts, later_joined
 from sweep_tasks.compaction.overlaps import Spread
 from sweep_tasks.compaction.rules import Block, FileStatistics
 from sweep_tasks.compaction.sstables import Identity, SSTable
+
+Document = Mapping[str, Any]
 
 
 class Pile(NamedTuple):
@@ -23,6 +27,8 @@ class Pile(NamedTuple):
     deleted_s: int
     tombstones: int
     bytes: int
+    written: int
+    """The greatest write time among them."""
 
 
 class Total(NamedTuple):
@@ -50,6 +56,8 @@ class Measured:
     """Starts and ends of deleted ranges; where one ends as the next begins, that is one."""
     deleted_partitions: int
     longest_run: int
+    run_token: int | None
+    """Of the partition with that run."""
     first_token: int
     last_token: int
     first_deleted_s: int | None
@@ -57,12 +65,17 @@ class Measured:
     holds_since_s: int
     holds_until_s: int | None
     """Outside of these moments other cells are expired than were counted so."""
+    holds: Document
+    """Where on the ring its partitions are, as a histogram of tokens."""
+    buries: Document
+    """And where its tombstones are."""
 
     def holds_at(self, now_s: int) -> bool:
         return self.holds_since_s <= now_s and (self.holds_until_s is None or now_s < self.holds_until_s)
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "piles": [[number, piles] for number, piles in self.piles.items()]}
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**plain, "chunks": asdict(self.chunks), "piles": [[*each] for each in self.piles.items()]}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Self:
@@ -73,15 +86,15 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class SSTableStatistics:
     sstable: SSTable
-    size_bytes: int
-    """On disk; `measured.chunks` knows how much it is when unpacked."""
+    identity: Identity
     measured: Measured
     gc_grace_s: int
     now_s: int
 
-    @classmethod
-    def of(cls, sstable: SSTable, identity: Identity, measured: Measured, gc_grace_s: int, now_s: int) -> Self:
-        return cls(sstable, identity.size, measured, gc_grace_s, now_s)
+    @property
+    def size_bytes(self) -> int:
+        """On disk; `measured.chunks` knows how much it is when unpacked."""
+        return self.identity.size
 
     @property
     def blocks(self) -> list[Block]:
@@ -117,14 +130,48 @@ class SSTableStatistics:
             longest_run=self.measured.longest_run,
             tombstones=self.droppable.tombstones,
             spread=Spread(self.keys, self.measured.first_token, self.measured.last_token),
+            proof=self.facts().as_json(),
         )
+
+    def facts(self) -> Facts:
+        gone = Counter[int]()
+        for pile in self._piles():
+            if self._may_go(pile) and pile.tombstones:
+                gone[pile.written] += pile.tombstones
+        waiting = [pile.deleted_s for pile in self._piles() if not self._may_go(pile)]
+        return Facts(
+            identity=self.identity,
+            keys=self.keys,
+            droppable=later_joined(gone),
+            waiting=self.waiting.tombstones,
+            first_from_s=min(waiting) + self.gc_grace_s + 1 if waiting else None,
+            all_from_s=max(waiting) + self.gc_grace_s + 1 if waiting else None,
+            longest_run=self.measured.longest_run,
+            run_token=self.measured.run_token,
+            holds=self.measured.holds,
+            buries=self.measured.buries,
+        )
+
+    def brief(self) -> dict[str, Any]:
+        """What is summed up over many files, or told of the worst."""
+        facts = self.facts()
+        return {
+            "file": str(self.sstable.data),
+            "table": self.sstable.qualified_table,
+            "bytes": self.size_bytes,
+            "droppable": facts.tombstones,
+            "waiting": facts.waiting,
+            "droppable_from_s": facts.all_from_s,
+            "longest_run": facts.longest_run,
+            "token": facts.run_token,
+        }
 
     def json_line(self) -> str:
         """As `sweepflow compaction plan --stats` reads it."""
         given = self.for_plan()
         spread = given.spread._asdict() if given.spread else {}
-        fields = {name: getattr(given, name) for name in ("file", "table", "blocks", "longest_run", "tombstones")}
-        return json.dumps({**fields, **spread}, separators=(",", ":"))
+        names = ("file", "table", "blocks", "longest_run", "tombstones", "proof")
+        return json.dumps({**{name: getattr(given, name) for name in names}, **spread}, separators=(",", ":"))
 
     def _block(self, number: int, size: int) -> Block:
         total = Total.of(pile for pile in self.measured.piles.get(number, ()) if self._may_go(pile))

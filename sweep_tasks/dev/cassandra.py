@@ -134,6 +134,11 @@ class LocalCluster:
         self._check_number(number)
         return self._node(self._state(), number).tool(main)
 
+    def compaction_nodes(self) -> dict[str, dict[str, str]]:
+        """Setting `compaction_nodes` for all of them."""
+        state = self._state()
+        return {f"node{number}": self._node(state, number).for_compaction() for number in self._numbers}
+
     # --- what there is to know --------------------------------------------------------------------------------------
 
     @property

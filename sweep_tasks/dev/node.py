@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweep_tasks.dev.configuration import TOOL_LOGGING_FILE, cassandra_yaml, tokens_of, write_configuration
-from sweep_tasks.dev.options import DAEMON, NODETOOL, heap, java_command
+from sweep_tasks.dev.options import DAEMON, NODETOOL, SSTABLEDUMP, SSTABLEMETADATA, heap, java_command
 from sweep_tasks.dev.process import Started, start_process
 from sweep_tasks.dev.state import ClusterState
 from sweep_tasks.errors import NodetoolFailed
@@ -19,6 +20,8 @@ _LINES_SHOWN = 12
 _CHARACTERS_SHOWN = 300
 _TELLS_NOTHING = re.compile(r"\s+(at |\.\.\. )|\w+ +\[StorageServiceShutdownHook\]")
 _TOOL_PATIENCE_S = 600
+_TOOLS_FOLDER = "bin"
+_FILE_TOOLS = {"sstabledump": SSTABLEDUMP, "sstablemetadata": SSTABLEMETADATA}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +51,13 @@ class Node:
             survives_kill=self.state.nodes > 1,  # a quorum that answered must not forget because one of it was killed
         )
         write_configuration(self.folder, yaml)
+        self._write_tools()
         return start_process(self._daemon(), self.log, dies_with_parent=dies_with_parent)
 
     def nodetool(self, *arguments: str) -> str:
-        properties = {
-            "logback.configurationFile": self.folder / "logback.xml",
-            "user.home": self.folder,  # it keeps a history of commands there
-        }
-        command = java_command(_java(), self.jars, NODETOOL, ["-Xmx128m"], properties)
         try:
             done = subprocess.run(  # noqa: S603
-                [*command, "-h", "127.0.0.1", "-p", str(self._jmx_port), *arguments],
+                [*self.nodetool_command(), *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -71,6 +70,19 @@ class Node:
             said = (done.stdout + done.stderr).strip().splitlines()[-_LINES_SHOWN:]
             raise self._tool_failed(arguments, "\n".join(said) or "it said nothing")
         return done.stdout
+
+    def nodetool_command(self) -> list[str]:
+        properties = {
+            "logback.configurationFile": self.folder / "logback.xml",
+            "user.home": self.folder,  # it keeps a history of commands there
+        }
+        command = java_command(_java(), self.jars, NODETOOL, ["-Xmx128m"], properties)
+        return [*command, "-h", "127.0.0.1", "-p", str(self._jmx_port)]
+
+    def for_compaction(self) -> dict[str, str]:
+        """As setting `compaction_nodes` describes it."""
+        tools = {name: str(self.folder / _TOOLS_FOLDER / name) for name in ("nodetool", *_FILE_TOOLS)}
+        return {"data": str(self.folder / "data"), **tools}
 
     def tool(self, main: str) -> list[str]:
         """How to start a tool that reads the node's files, running or not; its arguments go behind."""
@@ -86,6 +98,15 @@ class Node:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         telling = [line[:_CHARACTERS_SHOWN] for line in lines if not _TELLS_NOTHING.match(line)]
         return "\n".join(telling[-_LINES_SHOWN:]) or "it said nothing"
+
+    def _write_tools(self) -> None:
+        """Cassandra's tools as programs that need to be told nothing about where Java and the node are."""
+        folder = self.folder / _TOOLS_FOLDER
+        folder.mkdir(exist_ok=True)
+        commands = {name: self.tool(main) for name, main in _FILE_TOOLS.items()}
+        for name, command in ({"nodetool": self.nodetool_command()} | commands).items():
+            (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+            (folder / name).chmod(0o755)
 
     def _tool_failed(self, arguments: Sequence[str], reason: str) -> NodetoolFailed:
         return NodetoolFailed(f"nodetool: {' '.join(arguments)} failed on node {self.number}: {reason}")

@@ -16,18 +16,22 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.sstable_statistics import StatisticsOrder, write_statistics
+from spark_jobs.sstable_statistics import with_spark
 from sweep_tasks.compaction.cache import Cache
 from sweep_tasks.compaction.chunks import Chunks, chunks_of
 from sweep_tasks.compaction.dump import PARTITION, Tools, entries_of
 from sweep_tasks.compaction.encoding import encoding_of, head
 from sweep_tasks.compaction.measuring import measure
+from sweep_tasks.compaction.node_files import Order, measure_files
+from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.reach import HERE
 from sweep_tasks.compaction.sstables import SSTable, sstables_of
 from sweep_tasks.compaction.statistics_file import read_statistics
 from sweep_tasks.compaction.tombstones import SSTableStatistics
 from sweep_tasks.dev.options import SSTABLEDUMP, SSTABLEMETADATA
 from sweep_tasks.errors import SSTableGone, SSTableUnreadable
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
+from sweep_tasks.store.cassandra.options import PhysicalTable
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.timestamps.service import TimestampService
@@ -77,7 +81,7 @@ def files(place: Place, kept_open: CassandraStore, tmp_path_factory: pytest.Temp
     empty(kept_open)
     TimestampService(kept_open).move_past(1_000)  # what covers versions must be later than they are
     tools = Tools(tuple(place.cluster.tool(1, SSTABLEDUMP)))
-    files = Files(place, kept_open, tools, Cache(tmp_path_factory.mktemp("measured")), int(time.time()))
+    files = Files(place, kept_open, tools, Cache(tmp_path_factory.mktemp("measured") / "sstables"), int(time.time()))
     for table in (ITEMS, SWEPT, PLAIN, GOING):
         kept_open.create_table(table, TableMetadata(strategy=SweepStrategy.CONSERVATIVE))
     session_of(kept_open).execute(f"ALTER TABLE {full_name(kept_open, PLAIN)} WITH compression = {{'enabled': false}}")
@@ -246,21 +250,22 @@ class TestATableWithoutCompression:
 
 
 def test_many_files_are_measured_by_a_spark_job(files: Files, spark: SparkSession, tmp_path: Path) -> None:
-    order = StatisticsOrder(
-        data=(files.place.cluster.data_folder(1),),
-        tables=tuple(f"{files.place.keyspace}.{physical_name(files.store, table)}" for table in (ITEMS, SWEPT)),
-        gc_grace_s=0,
+    keyspace = files.place.keyspace
+    tables = [PhysicalTable(keyspace, physical_name(files.store, table), 0, {}) for table in (ITEMS, SWEPT)]
+    order = Order(
+        node=Node("one", (files.place.cluster.data_folder(1),), HERE, files.tools),
+        tables={table.qualified: table for table in tables},
         now_s=files.began_s + 1_000,
-        to=tmp_path / "statistics.jsonl",
-        tools=files.tools,
-        cache=files.cache.folder,
+        cache=files.cache.folder.parent,
+        statistics=tmp_path / "statistics.jsonl",
     )
-    summary = write_statistics(order, lambda: spark)
+    summary = measure_files(order, files.place.settings, with_spark(lambda: spark))
     here = [files.measured(sstable) for table in (ITEMS, SWEPT) for sstable in files.of(table)]
-    assert order.to.read_text().splitlines() == [each.json_line() for each in here]
-    assert list(tmp_path.glob("statistics.jsonl*")) == [order.to]
-    tombstones = sum(each.droppable.tombstones for each in here)
-    assert summary == {"files": 3, "droppable": tombstones, "waiting": 0, "gone": [], "unreadable": []}
+    assert order.statistics.read_text().splitlines() == [each.json_line() for each in here]
+    assert list(tmp_path.glob("statistics.jsonl*")) == [order.statistics]
+    assert (summary["files"], summary["waiting"], summary["gone"], summary["unreadable"]) == (3, 0, [], [])
+    assert summary["droppable"] == sum(each.droppable.tombstones for each in here)
+    assert summary["longest_runs"][0]["token"] == token_of(ROWS[0])
 
 
 class TestAFileThatIsNoLongerThere:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep_tasks.config import FILE_VARIABLE, load_settings
+from sweep_tasks.config import FILE_VARIABLE, Settings, as_environment, load_settings
 from sweep_tasks.errors import BadValue
 
 
@@ -45,3 +45,50 @@ def test_a_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPFLOW_LEASE_TTL_S", "soon")
     with pytest.raises(BadValue, match="setting lease_ttl_s"):
         load_settings()
+
+
+class TestNodes:
+    @staticmethod
+    def given(monkeypatch: pytest.MonkeyPatch, nodes: str) -> Settings:
+        monkeypatch.setenv("SWEEPFLOW_COMPACTION_NODES", nodes)
+        return load_settings()
+
+    def test_commands_are_words_and_only_the_folders_are_needed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = self.given(
+            monkeypatch,
+            '{"c1": {"data": "/a, /b", "prefix": "ssh -p 22 \'c 1\'", "nodetool": ["nodetool", "-pwf", "/etc/jmx"]}}',
+        )
+        node = settings.compaction_nodes["c1"]
+        assert (node.data, node.prefix) == (("/a", "/b"), ("ssh", "-p", "22", "c 1"))
+        assert (node.nodetool, node.sstabledump) == (("nodetool", "-pwf", "/etc/jmx"), ("sstabledump",))
+        assert hash(settings) == hash(load_settings())
+
+    def test_a_child_process_gets_them_as_they_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = self.given(monkeypatch, '{"c1": {"data": "/a", "prefix": "ssh c1"}}')
+        inherited = as_environment(settings)["SWEEPFLOW_COMPACTION_NODES"]
+        assert self.given(monkeypatch, inherited).compaction_nodes == settings.compaction_nodes
+
+    @pytest.mark.parametrize(
+        ("nodes", "problem"),
+        [
+            ("c1", r"setting compaction_nodes: is not JSON; write it like \{\"cassandra1\""),
+            ('{"c1": {}}', r"setting compaction_nodes\.c1\.data: Field required"),
+            ('{"c1": {"data": ""}}', r"data names the node's data folders"),
+            ('{"c1": {"data": "relative"}}', r"by their whole paths"),
+            ('{"c1": {"data": "/a", "nodetol": "x"}}', r"setting compaction_nodes\.c1\.nodetol"),
+            ('{"c1": {"data": "/a", "nodetool": ""}}', r"nodetool is empty"),
+            ('{"c1": {"data": "/a", "prefix": "ssh \'c1"}}', r"is not a command: No closing quotation"),
+            ('{"../c1": {"data": "/a"}}', r"a node's name is letters, digits"),
+        ],
+    )
+    def test_what_cannot_be_used_is_explained(self, monkeypatch: pytest.MonkeyPatch, nodes: str, problem: str) -> None:
+        with pytest.raises(BadValue, match=problem):
+            self.given(monkeypatch, nodes)
+
+    @pytest.mark.parametrize("word", ["-pw s3cret", "--password s3cret", "--password=s3cret"])
+    def test_a_password_in_a_command_is_refused_and_not_repeated(
+        self, monkeypatch: pytest.MonkeyPatch, word: str
+    ) -> None:
+        with pytest.raises(BadValue, match=r"nodetool has a password.*use -pwf and a file") as caught:
+            self.given(monkeypatch, f'{{"c1": {{"data": "/a", "nodetool": "nodetool -u ops {word}"}}}}')
+        assert "s3cret" not in str(caught.value)

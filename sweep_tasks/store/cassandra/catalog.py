@@ -56,6 +56,11 @@ class Catalog:
         found = {TableRef.stored(row.name): load_metadata(row.metadata) for row in rows if row.metadata}
         return found if only is None else {table: found[table] for table in only if table in found}
 
+    def physical_names(self) -> dict[TableRef, str]:
+        """Of all tables, without quotes."""
+        found = {TableRef.stored(row.name): row for row in self._rows(_TABLES, None) if row.metadata}
+        return {table: physical_name(table, row.generation) for table, row in found.items()}
+
     def add(self, table: TableRef, metadata: TableMetadata) -> bool:
         """The physical table first: one that is entered can be used."""
         entry = self._entry(table)

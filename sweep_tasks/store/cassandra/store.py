@@ -31,6 +31,7 @@ from sweep_tasks.store.cassandra.address import CassandraAddress
 from sweep_tasks.store.cassandra.catalog import Catalog
 from sweep_tasks.store.cassandra.cells import Cells
 from sweep_tasks.store.cassandra.connection import Connection
+from sweep_tasks.store.cassandra.options import PhysicalTable, physical_tables
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.requests import NoSuchTable
 from sweep_tasks.store.cassandra.ring import LEAST_TOKEN, equal_stretches, token_of
@@ -77,6 +78,9 @@ class CassandraStore(Store):
 
     def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
         return self._catalog.tables(only)
+
+    def physical_tables(self) -> dict[TableRef, PhysicalTable]:
+        return physical_tables(self._connection, self._catalog.physical_names())
 
     # --- cells: reading -------------------------------------------------------------------------------------------
 

@@ -23,18 +23,21 @@ from tests.unit.compaction.test_encoding import statistics
 IDENTITY = Identity("/data/ks/t/nb-1-big-Data.db", "1", 4_096, 1_700_000_000_123_456_789)
 MEASURED = Measured(
     chunks=Chunks(16_384, 40_000),
-    piles={0: [Pile(700, 3, 60), Pile(800, 1, 20)], 2: [Pile(700, 0, 5)]},
+    piles={0: [Pile(700, 3, 60, 90), Pile(800, 1, 20, 91)], 2: [Pile(700, 0, 5, 90)]},
     partitions=3,
     rows=10,
     bounds=4,
     deleted_partitions=1,
     longest_run=3,
+    run_token=-42,
     first_token=-(2**63),
     last_token=2**63 - 1,
     first_deleted_s=700,
     last_deleted_s=800,
     holds_since_s=0,
     holds_until_s=None,
+    holds={"most_ranges": 4, "bits": 2, "deleted": [[0, 2], [3, 1]]},
+    buries={"most_ranges": 4, "bits": 64, "deleted": []},
 )
 
 
@@ -98,7 +101,8 @@ def test_one_that_another_version_wrote_is_not_used(cache: Cache) -> None:
     cache.keep(IDENTITY, MEASURED)
     (file,) = cache.folder.iterdir()
     kept = json.loads(file.read_text())
-    file.write_text(json.dumps({**kept, "format": kept["format"] + 1}))
+    version, *rest = kept["format"]
+    file.write_text(json.dumps({**kept, "format": [version + 1, *rest]}))
     assert cache.find(IDENTITY) is None
 
 
@@ -120,12 +124,17 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         Cache(tmp_path / "file").keep(IDENTITY, MEASURED)
 
 
-def test_what_was_kept_of_files_that_are_gone_is_forgotten(cache: Cache, sstable: SSTable) -> None:
-    cache.keep(IDENTITY, MEASURED)
-    cache.keep(sstable.identity(), MEASURED)
-    assert cache.forget_gone() == 1
-    assert cache.find(sstable.identity()) == MEASURED
-    assert cache.forget_gone() == 0
+def test_what_was_kept_of_files_that_are_gone_is_forgotten_and_other_nodes_are_left_alone(
+    cache: Cache, sstable: SSTable
+) -> None:
+    elsewhere = IDENTITY._replace(path=f"ssh node2:{IDENTITY.path}")
+    for identity in (IDENTITY, elsewhere, sstable.identity()):
+        cache.keep(identity, MEASURED)
+    standing = {sstable.identity().path}
+    assert cache.forget_gone(["/"], standing) == 1
+    assert cache.find(IDENTITY) is None
+    assert cache.find(sstable.identity()) == cache.find(elsewhere) == MEASURED
+    assert cache.forget_gone(["/"], standing) == 0
 
 
 class TestMeasuring:

@@ -24,33 +24,34 @@ def test_a_sentinel_which_is_an_empty_value_is_alive() -> None:
 
 
 def test_a_deleted_row_is_one_tombstone() -> None:
-    assert row_of(dead(0, 700)) == Reading((700,))
+    assert row_of(dead(0, 700)) == Reading((700,), 100)
 
 
 def test_a_row_that_was_deleted_and_written_again_is_alive_and_holds_a_tombstone() -> None:
-    assert row_of({**live(0), **{"deletion_info": dead(0, 700)["deletion_info"]}}) == Reading((700,), alive=True)
+    assert row_of({**live(0), **{"deletion_info": dead(0, 700)["deletion_info"]}}) == Reading((700,), 100, alive=True)
 
 
 def test_a_deleted_cell_is_one_tombstone_and_its_row_is_dead_unless_something_else_lives() -> None:
-    assert row_of(dead_cell(0, 700)) == Reading((700,))
-    assert row_of(dead_cell(0, 700, liveness_info={"tstamp": "10"})) == Reading((700,), alive=True)
+    assert row_of(dead_cell(0, 700)) == Reading((700,), 11)
+    assert row_of(dead_cell(0, 700, liveness_info={"tstamp": "10"})) == Reading((700,), 11, alive=True)
 
 
 def test_each_deleted_cell_counts() -> None:
     two = dead_cell(0, 700)
-    two["cells"] = [*two["cells"], *dead_cell(0, 800)["cells"]]
-    assert row_of(two) == Reading((700, 800))
+    later = dead_cell(0, 800)["cells"][0] | {"tstamp": "12"}
+    two["cells"] = [*two["cells"], later]
+    assert row_of(two) == Reading((700, 800), written=12)
 
 
 @pytest.mark.parametrize(
-    ("expires", "expected"), [(NOW - 1, Reading((NOW - 61,))), (NOW, Reading((NOW - 60,))), (NOW + 1, ALIVE)]
+    ("expires", "expected"), [(NOW - 1, Reading((NOW - 61,), 10)), (NOW, Reading((NOW - 60,), 10)), (NOW + 1, ALIVE)]
 )
 def test_a_cell_whose_time_is_up_is_a_tombstone_since_it_was_written(expires: int, expected: Reading) -> None:
     assert row_of(expiring(0, expires, ttl=60)) == expected
 
 
 def test_a_row_of_nothing_but_its_key_expires_too() -> None:
-    assert row_of({**expiring(0, NOW, ttl=60), "cells": []}) == Reading((NOW - 60,))
+    assert row_of({**expiring(0, NOW, ttl=60), "cells": []}) == Reading((NOW - 60,), 10)
 
 
 def test_a_cell_written_later_without_a_time_to_live_keeps_its_expired_row_alive() -> None:
@@ -61,9 +62,9 @@ def test_a_cell_written_later_without_a_time_to_live_keeps_its_expired_row_alive
 
 def test_a_cell_may_have_a_time_to_live_of_its_own() -> None:
     row = live(0)
-    row["cells"][0] |= {"ttl": 5, "expires_at": str(NOW), "expired": True}
+    row["cells"][0] |= {"tstamp": "13", "ttl": 5, "expires_at": str(NOW), "expired": True}
     del row["liveness_info"]
-    assert row_of(row) == Reading((NOW - 5,))
+    assert row_of(row) == Reading((NOW - 5,), 13)
 
 
 def test_what_was_read_holds_from_the_last_expiry_to_the_next() -> None:
@@ -74,14 +75,14 @@ def test_what_was_read_holds_from_the_last_expiry_to_the_next() -> None:
 
 
 def test_bounds_of_deleted_ranges_are_tombstones() -> None:
-    assert reading_of_marker(bound("start", 700)) == reading_of_marker(bound("end", 700)) == Reading((700,))
+    assert reading_of_marker(bound("start", 700)) == reading_of_marker(bound("end", 700)) == Reading((700,), 100)
 
 
 def test_where_one_range_ends_as_the_next_begins_one_tombstone_goes_when_both_may() -> None:
-    assert reading_of_marker(boundary(start_s=800, end_s=700)) == Reading((800,))
-    assert reading_of_marker(boundary(start_s=700, end_s=900)) == Reading((900,))
+    assert reading_of_marker(boundary(start_s=800, end_s=700)) == Reading((800,), 100)
+    assert reading_of_marker(boundary(start_s=700, end_s=900)) == Reading((900,), 100)
 
 
 def test_a_deleted_partition_is_a_tombstone_and_another_is_none() -> None:
-    assert reading_of_partition(partition(0, deleted_s=700)["partition"]) == Reading((700,))
+    assert reading_of_partition(partition(0, deleted_s=700)["partition"]) == Reading((700,), 100)
     assert reading_of_partition(partition(0)["partition"]) == Reading()

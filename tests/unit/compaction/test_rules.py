@@ -263,3 +263,25 @@ def test_what_others_tell_of_themselves_does_not_change_a_file_that_tells_only_i
 def test_the_ratio_of_no_blocks_is_zero() -> None:
     assert Density(0, 0).ratio == 0
     assert Density(1, 3).ratio == Fraction(1, 3)
+
+
+class TestWhatReadersMet:
+    THIN = (Block(1, 10, 4096),)
+
+    def test_a_file_that_nothing_else_speaks_for_comes_behind_all_others_whatever_its_share(self) -> None:
+        met = of(1, 21, "met", read_tombstones=1_000)
+        run = FileStatistics("run", [CLEAN], longest_run=1_000)
+        assert [(each.file, each.reason, each.rank) for each in planned(met, run)] == [
+            ("run", Reason.LONG_RUN, 1),
+            ("met", Reason.READ, 2),
+        ]
+
+    def test_it_counts_from_the_threshold_on_and_only_where_there_is_a_tombstone(self) -> None:
+        assert reason(FileStatistics("a", self.THIN, read_tombstones=1_000)) is Reason.READ
+        assert reason(FileStatistics("a", self.THIN, read_tombstones=999)) is Reason.BELOW_THRESHOLD
+        assert reason(FileStatistics("a", [CLEAN], read_tombstones=5_000)) is Reason.BELOW_THRESHOLD
+
+    def test_zero_switches_it_off_and_a_dense_file_is_dense(self) -> None:
+        off = replace(USUAL, read_tombstones=0)
+        assert reason(FileStatistics("a", self.THIN, read_tombstones=9_999), off) is Reason.BELOW_THRESHOLD
+        assert reason(of(1, 1, read_tombstones=9_999)) is Reason.DENSE

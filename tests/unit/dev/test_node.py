@@ -40,3 +40,14 @@ def test_only_the_end_is_shown(node: Node) -> None:
 
 def test_a_node_that_said_nothing_is_said_to_have(node: Node) -> None:
     assert node.last_words() == "it said nothing"
+
+
+def test_its_tools_are_programs_that_need_to_be_told_nothing(node: Node) -> None:
+    node._write_tools()
+    described = node.for_compaction()
+    assert described.pop("data") == str(node.folder / "data")
+    assert set(described) == {"nodetool", "sstabledump", "sstablemetadata"}
+    for program in map(Path, described.values()):
+        assert program.stat().st_mode & 0o111
+        assert program.read_text().startswith("#!/bin/sh\nexec ")
+    assert "-p 20003" in Path(described["nodetool"]).read_text()

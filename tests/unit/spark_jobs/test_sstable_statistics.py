@@ -9,8 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_jobs.sstable_statistics import StatisticsOrder, main, measuring
+from spark_jobs.sstable_statistics import main, measuring
 from sweep_tasks.compaction.dump import Tools
+from sweep_tasks.compaction.node_files import Order
+from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.reach import HERE
+from sweep_tasks.store.cassandra.options import PhysicalTable
 
 
 @pytest.fixture
@@ -33,7 +37,8 @@ def test_a_table_without_files_gives_no_lines_and_needs_no_spark(
     assert main(arguments(data, tmp_path / "lines", "ks.other, ks.more")) == 0
     assert (tmp_path / "lines").read_text() == ""
     summary = json.loads(capsys.readouterr().out)
-    assert summary == {"files": 0, "droppable": 0, "waiting": 0, "gone": [], "unreadable": []}
+    assert (summary["files"], summary["droppable"], summary["gone"], summary["unreadable"]) == (0, 0, [], [])
+    assert list(summary["tables"]) == ["ks.more", "ks.other"]
 
 
 @pytest.mark.parametrize("tables", ["t", ".t", "ks.", " , "])
@@ -54,12 +59,26 @@ def test_a_place_for_the_lines_that_is_not_there_is_named(
 
 def test_files_that_are_gone_or_damaged_are_told_apart_and_do_not_stop_the_others(data: Path, tmp_path: Path) -> None:
     tools = Tools((sys.executable, "-c", "print('not a dump')"))
-    order = StatisticsOrder((data,), ("ks.t",), 10, 1_000, tmp_path / "lines", tools, tmp_path / "cache")
-    files = order.files()
-    files[0].data.unlink()
+    node = Node("files", (data,), HERE, tools)
+    order = Order(node, {"ks.t": PhysicalTable("ks", "t", 10, {})}, 1_000, tmp_path / "cache", tmp_path / "lines")
+    files = list(order.files().items())
+    files[0][0].data.unlink()
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
     found = [row for batch in measuring(order, files)([numbers]) for row in batch.to_pylist()]
-    assert [(row["file"], row["kind"], row["line"]) for row in found] == [
-        (str(files[0].data), "gone", None),
-        (str(files[1].data), "unreadable", None),
-    ]
+    assert [(row["kind"], row["line"]) for row in found] == [("gone", None), ("unreadable", None)]
+    assert [str(sstable.data) in row["problem"] for row, (sstable, _) in zip(found, files, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("missing", ["data", "tables", "gc-grace", "to"])
+def test_without_a_node_everything_has_to_be_given(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    given = arguments(data, tmp_path / "lines", "ks.t")
+    at = given.index(f"--{missing}")
+    assert main(given[:at] + given[at + 2 :]) == 2
+    assert f"error: {missing}: is missing; give it, or name a node of the settings" in capsys.readouterr().err
+
+
+def test_a_node_that_nobody_described_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--node", "cassandra9"]) == 3
+    assert "'cassandra9' is not in setting compaction_nodes; it names none" in capsys.readouterr().err

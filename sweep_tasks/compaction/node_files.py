@@ -1,0 +1,159 @@
+"""Measuring the files of one node: those of the store's tables, each read once, some at a time.
+
+The lines with what was found go to a file of the node's own, beside the measurements that are kept, and take the place
+of the former ones when they are complete. Files that can't be measured are named in the summary and left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from sweep_tasks.compaction.cache import Cache
+from sweep_tasks.compaction.measuring import measure
+from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.remembered import Remembered
+from sweep_tasks.compaction.sstables import Identity, SSTable, sstables_in
+from sweep_tasks.compaction.summary import Document, Summary
+from sweep_tasks.compaction.thresholds import thresholds_in
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue, NoTombstones, SSTableGone, SSTableUnreadable, UnknownTable
+from sweep_tasks.model import TableRef
+from sweep_tasks.opening import borrowed_store
+from sweep_tasks.store.cassandra.options import PhysicalTable
+from sweep_tasks.store.cassandra.store import CassandraStore
+
+GONE, UNREADABLE = "gone", "unreadable"
+
+
+class Outcome(NamedTuple):
+    """Of one file: its line and what is summed up of it, or why there is none."""
+
+    line: str | None = None
+    brief: str | None = None
+    kind: str | None = None
+    problem: str | None = None
+
+
+Files = Sequence[tuple[SSTable, Identity]]
+Measuring = Callable[["Order", Files], Iterable[Outcome]]
+"""All files, in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is measured on a node, and how its statistics are kept."""
+
+    node: Node
+    tables: dict[str, PhysicalTable]
+    now_s: int
+    cache: Path
+    statistics: Path
+    """Where the lines go."""
+
+    def files(self) -> dict[SSTable, Identity]:
+        found: dict[SSTable, Identity] = {}
+        for keyspace in {table.keyspace for table in self.tables.values()}:
+            names = {table.name for table in self.tables.values() if table.keyspace == keyspace}
+            found |= sstables_in(self.node.reach, self.node.data, keyspace, names)
+        if not found:
+            self._check_folders()
+        return found
+
+    def measured(self, sstable: SSTable, identity: Identity) -> Outcome:
+        table = self.tables[sstable.qualified_table]
+        kept = Cache(self.cache / "sstables")
+        try:
+            found = measure(sstable, self.node.tools, table.gc_grace_s, self.now_s, cache=kept, identity=identity)
+        except (SSTableGone, SSTableUnreadable) as error:
+            return Outcome(kind=GONE if isinstance(error, SSTableGone) else UNREADABLE, problem=str(error))
+        return Outcome(found.json_line(), json.dumps(found.brief()))
+
+    def _check_folders(self) -> None:
+        """A folder that is not there is a wrong setting, not a node without files."""
+        there = self.node.reach.stands(self.node.data)
+        for folder in self.node.data:
+            if folder not in there:
+                raise BadValue(
+                    "setting compaction_nodes", f"{self.node.name} has no folder {folder}; name its data folders"
+                )
+
+
+def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, PhysicalTable]:
+    """By their names in Cassandra, with the keyspace; all of the store if none is named."""
+    with borrowed_store(settings) as store:
+        if not isinstance(store, CassandraStore):
+            raise NoTombstones(settings.store.partition(":")[0])
+        found = store.physical_tables()
+    qualified = {table.qualified: table for table in found.values()}
+    wanted = [_found(name, found, qualified) for name in names]
+    return {table.qualified: table for table in wanted} if wanted else qualified
+
+
+def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Document:
+    """Measures, keeps the lines, returns the summary; forgets what was known of files that are gone."""
+    files = order.files()
+    near_share = Fraction(settings.compaction_near_fail_share)
+    summary = Summary(order.node.name, order.now_s, thresholds_in(settings), near_share)
+    for name, table in sorted(order.tables.items()):
+        summary.table(name, table.gc_grace_s)
+    with draft(order.statistics) as out:
+        for outcome in measuring(order, list(files.items())) if files else ():
+            if outcome.line is None or outcome.brief is None:
+                summary.leave_out(outcome.kind or UNREADABLE, outcome.problem or "")
+            else:
+                summary.add(json.loads(outcome.brief))
+                out.write(f"{outcome.line}\n")
+    _forget_gone(order, files)
+    return summary.document(order.statistics)
+
+
+def in_threads(at_once: int) -> Measuring:
+    """Most of the work is done by the tool that dumps the file, which is a process of its own."""
+
+    def measuring(order: Order, files: Files) -> Iterator[Outcome]:
+        with ThreadPoolExecutor(at_once) as pool:
+            yield from pool.map(lambda each: order.measured(*each), files)
+
+    return measuring
+
+
+@contextmanager
+def draft(to: Path) -> Iterator[TextIO]:
+    """A file that takes its place when it is complete."""
+    partial = to.with_name(f"{to.name}.{os.getpid()}")
+    try:
+        with partial.open("w", encoding="utf-8") as out:
+            yield out
+        partial.replace(to)
+    except OSError as error:
+        raise BadValue("to", f"{to} can't be written: {error.strerror}; name a file in a folder that exists") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _found(name: str, tables: dict[TableRef, PhysicalTable], qualified: dict[str, PhysicalTable]) -> PhysicalTable:
+    if name in qualified:
+        return qualified[name]
+    table = tables.get(TableRef.stored(name))
+    if table is None:
+        raise UnknownTable(name)
+    return table
+
+
+def remembered(order: Order) -> Remembered:
+    return Remembered(order.cache / "compaction", order.node.name)
+
+
+def _forget_gone(order: Order, files: dict[SSTable, Identity]) -> None:
+    folders = [folder / table.keyspace / table.name for folder in order.node.data for table in order.tables.values()]
+    remembered(order).forget_gone([f"{folder}-" for folder in folders], {str(sstable.data) for sstable in files})
+    labels = [f"{order.node.reach.label(folder)}-" for folder in folders]
+    Cache(order.cache / "sstables").forget_gone(labels, {identity.path for identity in files.values()})

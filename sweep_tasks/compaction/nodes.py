@@ -1,0 +1,75 @@
+"""The nodes of setting `compaction_nodes`: where their files are, and how Cassandra's tools are run on them.
+
+Every start of a tool is a start of Java, which takes a second or two: so one call asks about as much as it can.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from sweep_tasks.compaction.dump import Tools
+from sweep_tasks.compaction.reach import Reach
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import NodetoolFailed, NodeUnreachable, UnknownNode
+
+_LOOK_PATIENCE_S = 120
+_WORK_PATIENCE_S = 24 * 3_600
+"""A compaction of the whole budget on a slow disk; a task has its own time limit."""
+_LINES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    data: tuple[Path, ...]
+    reach: Reach
+    tools: Tools
+    nodetool_command: tuple[str, ...] = ("nodetool",)
+    metadata_command: tuple[str, ...] = ("sstablemetadata",)
+
+    @classmethod
+    def named(cls, settings: Settings, name: str) -> Self:
+        given = settings.compaction_nodes.get(name)
+        if given is None:
+            raise UnknownNode(name, list(settings.compaction_nodes))
+        return cls(
+            name=name,
+            data=tuple(map(Path, given.data)),
+            reach=Reach(given.prefix),
+            tools=Tools(given.sstabledump),
+            nodetool_command=given.nodetool,
+            metadata_command=given.sstablemetadata,
+        )
+
+    def nodetool(self, *arguments: str, changes: bool = False) -> str:
+        """`changes`: it does something, and may take as long as that takes."""
+        patience_s = _WORK_PATIENCE_S if changes else _LOOK_PATIENCE_S
+        return self._said([*self.nodetool_command, *arguments], f"nodetool {arguments[0]}", patience_s)
+
+    def sstablemetadata(self, files: Sequence[Path]) -> str:
+        """It tells of each file that it can read, and complains of the others."""
+        return self._said([*self.metadata_command, *map(str, files)], "sstablemetadata", _LOOK_PATIENCE_S)
+
+    def _said(self, program: Sequence[str], what: str, patience_s: int) -> str:
+        try:
+            done = subprocess.run(  # noqa: S603
+                self.reach.command(program),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=patience_s,
+            )
+        except OSError as error:
+            raise NodeUnreachable(self.reach.prefix, program[0], error.strerror or "it can't be started") from error
+        except subprocess.TimeoutExpired:
+            raise NodetoolFailed(f"node: {what} on {self.name} was not done after {patience_s} s; look at it") from None
+        if done.returncode:
+            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-_LINES_SHOWN:]
+            raise NodetoolFailed(f"node: {what} failed on {self.name}: {' '.join(map(str.strip, said))[:400]}")
+        return done.stdout

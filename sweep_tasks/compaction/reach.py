@@ -1,0 +1,111 @@
+"""How the files of a node are reached: on this machine, or through a command that runs others where the files are.
+
+Such a command is put before each program: `ssh cassandra1`, `kubectl exec cassandra-0 --`. Nothing is read from here
+then, neither a file nor a folder. The programs needed there are `find` and `head`, besides Cassandra's own.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sweep_tasks.errors import NodeUnreachable
+
+PATIENCE_S = 120
+_FOUND = "%s %T@ %p\\n"
+
+
+class Stand(NamedTuple):
+    """A file as it stands: another one in its place would differ."""
+
+    path: Path
+    size: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Without a prefix, this machine."""
+
+    prefix: tuple[str, ...] = ()
+
+    def command(self, program: Sequence[str]) -> list[str]:
+        """A program with its arguments, as it has to be started from here."""
+        return [*self.prefix, *(map(shlex.quote, program) if self._through_a_shell else program)]
+
+    def label(self, path: Path) -> str:
+        """A name that no file of another node has."""
+        return f"{shlex.join(self.prefix)}:{path}" if self.prefix else str(path)
+
+    def stands(self, files: Iterable[Path]) -> dict[Path, Stand]:
+        """Those of the files that are there."""
+        if self.prefix:
+            return {each.path: each for each in self._find([*map(str, files)], "-maxdepth", "0")}
+        return {file: Stand(file, found.st_size, found.st_mtime_ns) for file in files if (found := _stat(file))}
+
+    def listed(self, folder: Path, *names: str) -> list[Stand]:
+        """Files with names that end so, in the folders of a folder; a folder that is not there has none."""
+        if self.prefix:
+            wanted = [word for name in names for word in ("-o", "-name", f"*{name}")][1:]
+            return self._find([str(folder)], "-mindepth", "2", "-maxdepth", "2", "-type", "f", "(", *wanted, ")")
+        found = (file for name in names for file in folder.glob(f"*/*{name}"))
+        return list(self.stands(found).values())
+
+    def read(self, file: Path, most: int) -> bytes | None:
+        """The beginning of a file; None if it is not there."""
+        if self.prefix:
+            done = self._run(["head", "-c", str(most), str(file)])
+            return done.stdout if done.returncode == 0 else None
+        try:
+            with file.open("rb") as opened:
+                return opened.read(most)
+        except FileNotFoundError:
+            return None
+
+    @property
+    def _through_a_shell(self) -> bool:
+        """ssh joins its arguments and has a shell take them apart again, whatever command it was itself started by."""
+        return any(Path(word).name == "ssh" for word in self.prefix)
+
+    def _find(self, places: list[str], *tests: str) -> list[Stand]:
+        """What is not there makes `find` complain and end with 1, and is left out."""
+        if not places:
+            return []
+        done = self._run(["find", *places, *tests, "-printf", _FOUND])
+        return [_stand(line) for line in done.stdout.decode(errors="surrogateescape").splitlines() if line]
+
+    def _run(self, program: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+        """Its own complaint is about a file that is not there; another's is about the way to the node."""
+        try:
+            done = subprocess.run(  # noqa: S603
+                self.command(program), stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S
+            )
+        except OSError as error:
+            raise NodeUnreachable(self.prefix, program[0], error.strerror or "it can't be started") from error
+        except subprocess.TimeoutExpired:
+            raise NodeUnreachable(self.prefix, program[0], f"no answer within {PATIENCE_S} s") from None
+        complaints = done.stderr.decode(errors="replace").strip().splitlines()
+        if done.returncode and not (complaints and all(line.startswith(f"{program[0]}: ") for line in complaints)):
+            raise NodeUnreachable(self.prefix, program[0], complaints[-1][:300] if complaints else "it said nothing")
+        return done
+
+
+HERE = Reach()
+
+
+def _stat(file: Path) -> os.stat_result | None:
+    try:
+        return file.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _stand(line: str) -> Stand:
+    size, modified, path = line.split(" ", 2)
+    seconds, _, rest = modified.partition(".")
+    return Stand(Path(path), int(size), int(seconds) * 1_000_000_000 + int(f"{rest:0<9}"[:9]))

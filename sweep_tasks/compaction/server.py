@@ -1,0 +1,122 @@
+"""What a node is busy with, and what it says about tables: asked through nodetool, understood here.
+
+Its answers come as text made for people. What is not understood is an error and never taken for "nothing to do":
+a compaction must not start beside one that was overlooked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.errors import NodetoolFailed
+
+_PENDING = re.compile(r"^pending tasks:?\s+(\d+)\s*$", re.MULTILINE)
+_PENDING_OF = re.compile(r"(?:- )?(\w+)[.\s]\s*(\w+):?\s+(\d+)\s*")
+_RUNNING = re.compile(
+    r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\s+(?P<kind>\S.*?)\s\s*(?P<rest>\S+\s+\S+)\s+\d+\s+\d+\s", re.M
+)
+_REPAIR_KINDS = ("Validation", "Anticompaction")
+_NO_SESSIONS = "no sessions"
+_AUTO = re.compile(r"^(?P<keyspace>\w+)\s+(?P<table>\w+)\s+(?P<status>running|not running)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The server's own compactions."""
+
+    pending: int = 0
+    running: int = 0
+    tables: frozenset[str] = frozenset()
+    """Those that they are for, as far as it is told."""
+    validating: bool = False
+    """A repair reads files, or takes them apart, at this moment."""
+
+    @property
+    def busy(self) -> bool:
+        return self.pending + self.running > 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    memtable_cells: int = 0
+    read_tombstones: int = 0
+    """The most that one read met in the last five minutes."""
+    compacting: bool = True
+    """The server compacts it of itself; somebody may have switched that off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    work: Work
+    repairing: bool
+    tables: Mapping[str, TableState] = field(default_factory=dict)
+
+
+def look_at(node: Node, tables: Collection[str]) -> Server:
+    """What matters for compactions of some tables of one keyspace, all asked at once."""
+    (keyspace,) = {table.partition(".")[0] for table in tables}
+    names = [table.partition(".")[2] for table in tables]
+    with ThreadPoolExecutor(2) as pool:
+        work = pool.submit(work_of, node)
+        repairs = pool.submit(partial(node.nodetool, "repair_admin", "list"))
+        stats = pool.submit(partial(node.nodetool, "tablestats", "-F", "json", *tables))
+        auto = pool.submit(partial(node.nodetool, "statusautocompaction", "-a", keyspace, *names))
+        found = work.result()
+        states = table_states(stats.result(), auto.result(), keyspace)
+        return Server(found, found.validating or _NO_SESSIONS not in repairs.result(), states)
+
+
+def work_of(node: Node) -> Work:
+    return work_in(node.nodetool("compactionstats"))
+
+
+def work_in(said: str) -> Work:
+    """As `nodetool compactionstats` tells it."""
+    pending = _PENDING.search(said)
+    if pending is None:
+        raise NodetoolFailed("node: nodetool compactionstats does not say what is pending; is it that of Cassandra 5?")
+    waiting = _waiting_in(said[pending.end() :].strip().splitlines(), int(pending[1]))
+    running = list(_RUNNING.finditer(said))
+    under_way = {".".join(found["rest"].split()) for found in running}
+    kinds = [found["kind"] for found in running]
+    return Work(
+        pending=int(pending[1]),
+        running=len(running),
+        tables=frozenset(waiting | under_way),
+        validating=any(kind.startswith(_REPAIR_KINDS) for kind in kinds),
+    )
+
+
+def _waiting_in(lines: list[str], pending: int) -> set[str]:
+    """The lines below the number say whose they are, until all are told; what follows looks much the same."""
+    found: set[str] = set()
+    for line in lines:
+        told = _PENDING_OF.fullmatch(line)
+        if pending <= 0 or told is None:
+            break
+        found.add(f"{told[1]}.{told[2]}")
+        pending -= int(told[3])
+    return found
+
+
+def table_states(stats: str, auto: str, keyspace: str) -> dict[str, TableState]:
+    """As `nodetool tablestats` and `statusautocompaction` tell it."""
+    compacting = {found["table"]: found["status"] == "running" for found in _AUTO.finditer(auto)}
+    try:
+        tables = json.loads(stats)[keyspace]["tables"]
+        return {
+            f"{keyspace}.{name}": TableState(
+                memtable_cells=int(each["memtable_cell_count"]),
+                read_tombstones=int(each["maximum_tombstones_per_slice_last_five_minutes"]),
+                compacting=compacting[name],
+            )
+            for name, each in tables.items()
+        }
+    except (LookupError, TypeError, ValueError) as error:
+        raise NodetoolFailed("node: nodetool tablestats does not tell what Cassandra 5's does; use that one") from error

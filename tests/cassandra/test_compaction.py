@@ -1,0 +1,330 @@
+"""Compacting by tombstone density on a real Cassandra: what it drops, what it leaves, and that no data changes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks._queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
+from sweep_tasks.compaction import rounds
+from sweep_tasks.compaction.metadata import metadata_of
+from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.sstables import SSTable, sstables_of
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
+from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.timestamps.service import TimestampService
+from tests.cassandra.places import Place, full_name, physical_name, session_of
+from tests.cassandra.test_sstables import await_gone
+from tests.support.elsewhere import ELSEWHERE, Elsewhere
+
+pytestmark = pytest.mark.timeout(900)  # the tables take a minute to fill, and several on a busy machine
+VALUE_BYTES = 320
+"""Where a rule that goes by the bytes of values alone would see too few tombstones in a block."""
+NEVER, LEFT_STCS, LEFT_UCS, OURS = "never", "left_stcs", "left_ucs", "ours"
+LONG_S = 10 * 365 * 86_400
+Document = dict[str, Any]
+
+
+@dataclass
+class Queue:
+    """The same queue in several tables, before anything was compacted and after one run on some of them."""
+
+    workload: Workload
+    tables: dict[str, TableRef]
+    contents: dict[str, list[Any]]
+    files: dict[str, list[str]]
+    before: Document
+    dry: Document
+    planned: Document
+    done: Document
+    report: Document
+
+
+@pytest.fixture(scope="module")
+def place(cassandra_cluster: LocalCluster) -> Place:
+    return Place(cassandra_cluster, "compaction")
+
+
+@pytest.fixture(scope="module")
+def queue(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    settings = settings_for(place, tmp_path_factory.mktemp("compaction"))
+    with place.opened() as store:
+        workload = Workload(place.cluster, store, VALUE_BYTES)
+        tables = {
+            NEVER: workload.table(NEVER),
+            LEFT_STCS: workload.table(LEFT_STCS),
+            LEFT_UCS: workload.table(LEFT_UCS, UCS),
+            OURS: workload.table(OURS),
+        }
+        workload.fill_with_what_is_left(tables[NEVER])
+        workload.fill(tables[OURS])
+        for name in (LEFT_STCS, LEFT_UCS):
+            workload.copy(tables[OURS], tables[name])
+        yield after_a_run(workload, tables, settings)
+        for table in tables.values():
+            store.drop_table(table)
+
+
+def after_a_run(workload: Workload, tables: dict[str, TableRef], settings: Settings) -> Queue:
+    contents = {name: workload.contents(table) for name, table in tables.items()}
+    files = {name: workload.files(table) for name, table in tables.items()}
+    chosen = [str(tables[OURS])]
+    before = rounds.measure(settings, "node1", chosen)
+    planned = rounds.plan(settings, "node1", before)
+    dry = rounds.compact(settings, "node1", planned, dry_run=True)
+    assert {name: workload.files(table) for name, table in tables.items()} == files, "a dry run changes nothing"
+    done = rounds.compact(settings, "node1", planned)
+    after = rounds.measure(settings, "node1", chosen)
+    report = rounds.report(before, planned, done, after)
+    return Queue(workload, tables, contents, files, before, dry, planned, done, report)
+
+
+def settings_for(place: Place, cache: Path, **more: Any) -> Settings:
+    nodes = more.pop("compaction_nodes", None) or place.cluster.compaction_nodes()
+    return load_settings(store=place.url, cache_folder=cache, compaction_nodes=nodes, **more)
+
+
+class TestAQueueThatWasMostlyDeleted:
+    DELETED = QUEUES * (ITEMS - LEFT)
+
+    def test_loses_all_its_tombstones_and_what_they_hid(self, queue: Queue) -> None:
+        (compaction,) = queue.done["compactions"]
+        assert compaction["table"] == queue.workload.qualified(queue.tables[OURS])
+        assert (compaction["outcome"], compaction["kept"]) == ("done", {})
+        assert compaction["dropped"] == compaction["tombstones_expected"] == 2 * self.DELETED
+        assert compaction["points_before"] - compaction["points_after"] == 3 * self.DELETED
+        assert compaction["bytes_read"] == compaction["bytes_expected"]
+        assert compaction["bytes_written"] < compaction["bytes_read"] / 5
+
+    def test_takes_the_older_file_along_that_would_keep_its_tombstones(self, queue: Queue) -> None:
+        (planned,) = queue.planned["compactions"]
+        assert sorted(Path(file).name for file in planned["files"]) == queue.files[OURS]
+        assert len(planned["files"]) == 2
+
+    def test_holds_what_it_held_before_and_so_do_all_the_others(self, queue: Queue) -> None:
+        for name, table in queue.tables.items():
+            assert queue.workload.contents(table) == queue.contents[name], name
+        assert queue.contents[OURS] == queue.contents[NEVER]
+
+    def test_is_read_as_if_nothing_had_ever_been_deleted_where_cassandra_alone_leaves_it_slow(
+        self, queue: Queue
+    ) -> None:
+        names = (NEVER, OURS, LEFT_STCS, LEFT_UCS)
+        seconds = queue.workload.read_heads([queue.tables[name] for name in names], rounds=25)
+        never, ours, *left = (seconds[queue.tables[name]] for name in names)
+        assert ours <= 1.2 * never
+        assert all(each > 3 * never for each in left)
+        met = {name: queue.workload.tombstones_read(queue.tables[name]) for name in names}
+        assert met == {NEVER: 0, OURS: 0, LEFT_STCS: 2 * (ITEMS - LEFT), LEFT_UCS: 2 * (ITEMS - LEFT)}
+
+    def test_a_dry_run_says_what_would_be_done(self, queue: Queue) -> None:
+        (compaction,) = queue.dry["compactions"]
+        assert compaction["outcome"] == "planned"
+        assert compaction["tombstones_expected"] == 2 * self.DELETED
+
+    def test_the_run_that_readers_stepped_over_was_known_and_is_gone(self, queue: Queue) -> None:
+        worst = queue.before["longest_runs"][0]
+        assert worst["table"] == queue.workload.qualified(queue.tables[OURS])
+        assert (worst["longest_run"], worst["reads"]) == (2 * (ITEMS - LEFT), "warned")
+        assert not worst["near_failing"], "gc_grace has passed, so the server counts none of it"
+        assert (queue.report["dropped"], queue.report["kept"]) == (2 * self.DELETED, {})
+
+
+# --- what blocks, on small tables -----------------------------------------------------------------------------------
+
+LCS_OFF = "{'class': 'LeveledCompactionStrategy', 'enabled': 'false'}"
+TWCS = (
+    "{'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'MINUTES', 'compaction_window_size': 1,"
+    " 'timestamp_resolution': 'SECONDS'}"
+)
+ONLY_REPAIRED = "{'class': 'SizeTieredCompactionStrategy', 'only_purge_repaired_tombstones': 'true'}"
+OFF = "{'class': 'SizeTieredCompactionStrategy', 'enabled': 'false'}"
+SMALL = {"unified": UCS, "windows": TWCS, "repaired": ONLY_REPAIRED, "off": OFF, "young": STCS}
+ROW, COLUMNS = b"row", 2_000
+
+
+@dataclass
+class Small:
+    """A table of each kind, after one run through a command that sees the node's files where nothing is here."""
+
+    store: CassandraStore
+    elsewhere: Elsewhere
+    measured: Document
+    planned: Document
+    done: Document
+    report: Document
+    names: dict[str, str]
+
+    def blocked(self, kind: str) -> Document:
+        (found,) = [each for each in self.done["blocked"] if each["table"] == self.names[kind]]
+        return dict(found)
+
+    def outcome(self, kind: str) -> Document:
+        (found,) = [each for each in self.done["compactions"] if each["table"] == self.names[kind]]
+        return dict(found)
+
+
+@pytest.fixture(scope="module")
+def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    tmp = tmp_path_factory.mktemp("small")
+    elsewhere = Elsewhere(tmp, place.cluster.data_folder(1))
+    (described,) = place.cluster.compaction_nodes().values()
+    node = {**described, "data": ELSEWHERE, "prefix": str(elsewhere.program)}
+    settings = settings_for(place, tmp, compaction_nodes={"far": node}, compaction_run_fail=5_000)
+    with place.opened() as store:
+        tables = {kind: TableRef.parse(f"small.{kind}") for kind in SMALL}
+        fill_small(place, store, tables)
+        chosen = [str(table) for table in tables.values()]
+        measured = rounds.measure(settings, "far", chosen)
+        planned = rounds.plan(settings, "far", measured)
+        files, contents = {kind: standing(place, store, each) for kind, each in tables.items()}, read_all(store, tables)
+        done = rounds.compact(settings, "far", planned)
+        names = {kind: f"{place.keyspace}.{physical_name(store, each)}" for kind, each in tables.items()}
+        after = {kind: standing(place, store, each) for kind, each in tables.items()}
+        report = rounds.report(measured, planned, done, rounds.measure(settings, "far", chosen))
+        yield Small(store, elsewhere, measured, planned, done, report, names)
+        assert read_all(store, tables) == contents, "no data changes"
+        assert {kind for kind in SMALL if after[kind] != files[kind]} == {"unified"}
+        for table in tables.values():
+            store.drop_table(table)
+
+
+def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef], kinds: dict[str, str] = SMALL) -> None:
+    """Values in one file, then what deletes most of them in another; the windows of the two differ."""
+    for kind, table in tables.items():
+        store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
+        session_of(store).execute(
+            f"ALTER TABLE {full_name(store, table)} WITH compaction = {kinds[kind]}"
+            f" AND gc_grace_seconds = {LONG_S if kind == 'young' else 0}"
+        )
+    cells = [Cell(ROW, b"%06d" % number) for number in range(COLUMNS)]
+    names = [physical_name(store, table) for table in tables.values()]
+    TimestampService(store).move_past(100_000)
+    store.put(10, {table: dict.fromkeys(cells, b"v" * 20) for table in tables.values()})
+    place.cluster.nodetool(1, "flush", place.keyspace, *names)
+    for table in tables.values():
+        store.delete_ranges(table, [VersionRange(cell, -1, 20) for cell in cells[:-10]])
+    place.cluster.nodetool(1, "flush", place.keyspace, *names)
+
+
+def standing(place: Place, store: CassandraStore, table: TableRef) -> list[str]:
+    folder = place.cluster.data_folder(1)
+    return [str(each.data) for each in sstables_of([folder], place.keyspace, physical_name(store, table))]
+
+
+def read_all(store: CassandraStore, tables: dict[str, TableRef]) -> dict[str, list[Any]]:
+    query = "SELECT column1, column2, value FROM {} WHERE key = %s"
+    return {
+        kind: list(session_of(store).execute(query.format(full_name(store, table)), (ROW,)))
+        for kind, table in tables.items()
+    }
+
+
+class TestEveryStrategy:
+    def test_drops_what_was_proven_to_go(self, small: Small) -> None:
+        found = small.outcome("unified")
+        assert (found["outcome"], found["kept"]) == ("done", {})
+        assert found["dropped"] == found["tombstones_expected"] == 2 * (COLUMNS - 10)
+        assert found["points_after"] == 10
+
+    @pytest.mark.parametrize(
+        ("kind", "blocker"),
+        [("windows", "time_windows"), ("repaired", "only_purge_repaired"), ("off", "compaction_disabled")],
+    )
+    def test_or_is_left_alone_and_it_is_said_why(self, small: Small, kind: str, blocker: str) -> None:
+        assert small.blocked(kind)["blocker"] == blocker
+
+    def test_where_gc_grace_has_not_passed_nothing_is_rewritten_and_it_is_said_when_it_will_have(
+        self, small: Small
+    ) -> None:
+        blocked = small.blocked("young")
+        assert (blocked["reason"], blocked["blocker"]) == ("long_run", "gc_grace")
+        assert (blocked["tombstones"], blocked["waiting"]) == (0, 2 * (COLUMNS - 10))
+        assert time.time() + LONG_S - 3_600 < blocked["until_s"] <= time.time() + LONG_S + 1
+        assert small.report["droppable_from_s"] == blocked["until_s"]
+        assert small.report["kept"]["gc_grace"] == 2 * (COLUMNS - 10)
+        assert any("gc_grace will have passed for all at" in each for each in small.report["sentences"])
+        (near,) = small.report["near_failing"]
+        assert (near["table"], near["token"]) == (small.names["young"], token_of(ROW))
+
+    def test_all_of_it_went_through_the_command(self, small: Small) -> None:
+        assert not Path(ELSEWHERE).exists()
+        assert all(file.startswith(ELSEWHERE) for each in small.planned["compactions"] for file in each["files"])
+        assert {"find", "head", "sstabledump", "sstablemetadata", "nodetool"} == set(small.elsewhere.ran)
+        measured = 2 * len(SMALL) + 1
+        assert small.elsewhere.ran.count("sstabledump") == measured, "each file once, however often it was looked at"
+
+
+def test_several_files_of_levels_become_one_of_level_0_as_the_budget_has_it(place: Place) -> None:
+    """Switched off, or the server itself would put them into levels before anybody could look."""
+    with place.opened() as store:
+        table = TableRef.parse("small.levels")
+        fill_small(place, store, {"levels": table}, {"levels": LCS_OFF})
+        before = standing(place, store, table)
+        place.cluster.nodetool(1, "compact", "--user-defined", *before)
+        await_gone([SSTable.at(Path(file)) for file in before])
+        (made,) = standing(place, store, table)
+        node = Node.named(settings_for(place, Path("unused")), "node1")
+        assert metadata_of(node, [Path(made)])[Path(made)].level == 0
+        store.drop_table(table)
+
+
+_MEDDLING = """\
+#!{python}
+import os, pathlib, sys
+meddling = pathlib.Path({switch!r})
+if "--user-defined" in sys.argv and meddling.exists():
+    from cassandra.cluster import Cluster
+    with Cluster({hosts!r}, port={port}) as cluster:
+        cluster.connect().execute(
+            'INSERT INTO {table} (key, column1, column2, value) VALUES (%s, %s, -6, 0x01) USING TIMESTAMP 5',
+            ({row!r}, b"old"),
+        )
+os.execv({nodetool!r}, [{nodetool!r}, *sys.argv[1:]])
+"""
+
+
+@pytest.mark.long
+def test_what_was_compacted_for_nothing_is_not_tried_again_until_its_cause_is_gone(
+    place: Place, tmp_path: Path
+) -> None:
+    """Somebody writes an old cell into memory while the compaction is on its way, which keeps all its tombstones."""
+    table = TableRef.parse("small.meddled")
+    (described,) = place.cluster.compaction_nodes().values()
+    with place.opened() as store:
+        fill_small(place, store, {"unified": table})
+        switch, program = tmp_path / "meddle", tmp_path / "nodetool"
+        program.write_text(
+            _MEDDLING.format(
+                python=sys.executable, switch=str(switch), hosts=place.cluster.hosts, port=place.cluster.port,
+                table=full_name(store, table), row=ROW, nodetool=described["nodetool"],
+            )
+        )  # fmt: skip
+        program.chmod(0o755)
+        settings = settings_for(place, tmp_path, compaction_nodes={"one": {**described, "nodetool": str(program)}})
+
+        def round_of(meddled: bool) -> tuple[list[str], Document]:
+            switch.touch() if meddled else switch.unlink(missing_ok=True)
+            planned = rounds.plan(settings, "one", rounds.measure(settings, "one", [str(table)]))
+            done = rounds.compact(settings, "one", planned)
+            return [each["blocker"] for each in done["blocked"]], done
+
+        blockers, done = round_of(meddled=True)
+        (compaction,) = done["compactions"]
+        assert (compaction["outcome"], compaction["dropped"]) == ("fruitless", 0)
+        assert compaction["kept"] == {"memtable": 2 * (COLUMNS - 10)}
+        assert round_of(meddled=False)[0] == ["fruitless"]
+        place.cluster.nodetool(1, "flush", place.keyspace, physical_name(store, table))
+        blockers, done = round_of(meddled=False)
+        (compaction,) = done["compactions"]
+        assert (blockers, compaction["outcome"], compaction["kept"]) == ([], "done", {})
+        store.drop_table(table)

@@ -1,0 +1,35 @@
+"""A command like ssh: what it runs sees the files of another place, under paths that mean nothing here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ELSEWHERE = "/elsewhere"
+_SCRIPT = """\
+#!/usr/bin/env python3
+import subprocess, sys
+here, log = {here!r}, {log!r}
+command = [word.replace({elsewhere!r}, here) for word in sys.argv[1:]]
+with open(log, "a") as out:
+    out.write(command[0].rpartition("/")[2] + "\\n")
+try:
+    done = subprocess.run(command, capture_output=True)
+except FileNotFoundError:
+    sys.exit("wrapper: " + sys.argv[1] + ": command not found")
+sys.stdout.buffer.write(done.stdout.replace(here.encode(), {elsewhere!r}.encode()))
+sys.stderr.buffer.write(done.stderr.replace(here.encode(), {elsewhere!r}.encode()))
+sys.exit(done.returncode)
+"""
+
+
+class Elsewhere:
+    def __init__(self, tmp: Path, here: Path) -> None:
+        self.program = tmp / "elsewhere"
+        self._log = tmp / "elsewhere.log"
+        self.program.write_text(_SCRIPT.format(here=str(here), log=str(self._log), elsewhere=ELSEWHERE))
+        self.program.chmod(0o755)
+
+    @property
+    def ran(self) -> list[str]:
+        """The programs that were run there."""
+        return self._log.read_text().splitlines() if self._log.exists() else []

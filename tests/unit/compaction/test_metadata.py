@@ -1,0 +1,38 @@
+"""What Cassandra keeps beside a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sweep_tasks.compaction.metadata import Metadata, metadata_in
+
+SAID = """\
+SSTable: /data/ks/t-1/nb-1-big
+Minimum timestamp: 01/01/1970 00:00:00 (-1)
+Maximum timestamp: 01/01/1970 00:00:00 (1001)
+First token: -6504318136025159804 (7233)
+SSTable Level: 3
+Repaired at: 1794900862000
+Pending repair: --
+No such file: /data/ks/t-1/nb-9-big-Data.db
+SSTable: /data/ks/t-1/nb-2-big
+Minimum timestamp: 01/01/1970 00:00:00 (20)
+Maximum timestamp: 11/17/2026 07:34:22 (1794900862000000)
+SSTable Level: 0
+Repaired at: 0
+Pending repair: 87eee370-e25a-11f1-9f79-c938616384d4
+"""
+
+
+def test_all_files_of_an_answer_are_told_apart() -> None:
+    assert dict(metadata_in(SAID)) == {
+        Path("/data/ks/t-1/nb-1-big-Data.db"): Metadata(-1, 1001, level=3, repaired=True),
+        Path("/data/ks/t-1/nb-2-big-Data.db"): Metadata(20, 1_794_900_862_000_000, pending_repair=True),
+    }
+
+
+def test_a_file_of_which_something_is_not_told_is_left_out() -> None:
+    assert dict(metadata_in(SAID.replace("Minimum timestamp: 01/01/1970 00:00:00 (20)\n", ""))).keys() == {
+        Path("/data/ks/t-1/nb-1-big-Data.db")
+    }
+    assert dict(metadata_in("")) == {}

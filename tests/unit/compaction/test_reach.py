@@ -1,0 +1,135 @@
+"""Files of a node that are reached through a command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sweep_tasks.compaction.cache import Cache
+from sweep_tasks.compaction.chunks import Chunks
+from sweep_tasks.compaction.dump import Tools
+from sweep_tasks.compaction.measuring import measure
+from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.reach import HERE, Reach
+from sweep_tasks.compaction.sstables import SSTable, sstables_in
+from sweep_tasks.errors import NodetoolFailed, NodeUnreachable, SSTableGone
+from tests.support.elsewhere import ELSEWHERE, Elsewhere
+from tests.unit.compaction.dumps import dead, partition, text
+from tests.unit.compaction.test_encoding import statistics
+
+DATA = Path(ELSEWHERE)
+NAME = f"t-{'0' * 32}"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data" / "ks" / NAME
+    folder.mkdir(parents=True)
+    for part, content in (("Data.db", bytes(200)), ("TOC.txt", b""), ("Statistics.db", statistics(10, 500))):
+        (folder / f"nb-1-big-{part}").write_bytes(content)
+    (folder / "nb-2-big-Data.db").write_bytes(b"not complete")
+    (folder / "snapshots" / "now").mkdir(parents=True)
+    (folder / "snapshots" / "now" / "nb-1-big-TOC.txt").touch()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, data: Path) -> Elsewhere:
+    return Elsewhere(tmp_path, data)
+
+
+@pytest.fixture
+def reach(elsewhere: Elsewhere) -> Reach:
+    return Reach((str(elsewhere.program),))
+
+
+def test_the_same_files_are_found_there_as_here_as_they_stand_to_the_nanosecond(data: Path, reach: Reach) -> None:
+    os.utime(data / "ks" / NAME / "nb-1-big-Data.db", ns=(1, 1_700_000_000_000_000_042))
+    ((here, stands_here),) = sstables_in(HERE, [data], "ks", {"t"}).items()
+    ((there, stands_there),) = sstables_in(reach, [DATA], "ks", {"t"}).items()
+    assert (there.data, here.data) == (DATA / "ks" / NAME / "nb-1-big-Data.db", data / "ks" / NAME / "nb-1-big-Data.db")
+    assert stands_there[1:] == stands_here[1:] == ("1", 200, 1_700_000_000_000_000_042)
+    assert stands_there == there.identity()
+    assert stands_there.path == f"{reach.prefix[0]}:{there.data}", "another node may have a file of that path"
+
+
+def test_one_call_lists_a_whole_keyspace(elsewhere: Elsewhere, reach: Reach) -> None:
+    sstables_in(reach, [DATA], "ks", {"t"})
+    assert elsewhere.ran == ["find"]
+
+
+def test_what_is_not_there_is_not_an_error(reach: Reach) -> None:
+    assert sstables_in(reach, [DATA], "other", {"t"}) == {}
+    assert reach.stands([DATA / "nothing"]) == {}
+    assert reach.read(DATA / "nothing", 10) is None
+    assert reach.stands([]) == {}
+    with pytest.raises(SSTableGone):
+        SSTable.at(DATA / "ks" / NAME / "nb-9-big-Data.db", reach).identity()
+
+
+def test_only_the_beginning_of_a_file_is_fetched(data: Path, reach: Reach) -> None:
+    (data / "file").write_bytes(bytes(range(100)))
+    assert reach.read(DATA / "file", 7) == HERE.read(data / "file", 7) == bytes(range(7))
+
+
+def test_a_file_is_measured_there_once_and_nothing_is_read_here(
+    tmp_path: Path, elsewhere: Elsewhere, reach: Reach
+) -> None:
+    """The path is of no use on this machine, so whatever was found was found through the command."""
+    dump = tmp_path / "dump"
+    dump.write_text(f"#!{sys.executable}\nprint({text(partition(0, dead(20, 700)))!r})\n")
+    dump.chmod(0o755)
+    assert not DATA.exists()
+    ((sstable, identity),) = sstables_in(reach, [DATA], "ks", {"t"}).items()
+    cache = Cache(tmp_path / "cache")
+    for _ in range(2):
+        found = measure(sstable, Tools((str(dump),)), 0, 900, cache=cache, identity=identity)
+        assert found.droppable.tombstones == 1
+        assert found.measured.chunks == Chunks(65_536, 200)
+    assert elsewhere.ran.count("dump") == 1
+    assert elsewhere.ran.index("dump") > 0
+
+
+@pytest.mark.parametrize(
+    ("prefix", "problem"),
+    [
+        (("/no/such/command",), "can't be run through '/no/such/command': No such file or directory"),
+        (("sh", "-c", "echo no route to host >&2; exit 255"), "no route to host"),
+        (("sh", "-c", "echo pod not found >&2; exit 1"), "pod not found"),
+        (("false",), "it said nothing"),
+    ],
+)
+def test_a_node_that_cannot_be_reached_is_never_taken_for_one_without_files(
+    prefix: tuple[str, ...], problem: str
+) -> None:
+    with pytest.raises(NodeUnreachable, match=problem):
+        sstables_in(Reach(prefix), [DATA], "ks", {"t"})
+    with pytest.raises(NodeUnreachable, match=problem):
+        Reach(prefix).read(DATA, 10)
+
+
+def test_ssh_has_its_words_quoted_since_a_shell_takes_them_apart_again() -> None:
+    assert Reach(("ssh", "node1")).command(["find", "/a b", "(", "x"]) == ["ssh", "node1", "find", "'/a b'", "'('", "x"]
+    assert Reach(("timeout", "60", "/usr/bin/ssh", "node1")).command(["find", "("])[-2:] == ["find", "'('"]
+    assert Reach(("kubectl", "exec", "pod", "--")).command(["find", "("])[-2:] == ["find", "("]
+    assert HERE.command(["find", "("]) == ["find", "("]
+
+
+class TestToolsOfANode:
+    def node(self, reach: Reach, script: str) -> Node:
+        return Node("one", (DATA,), reach, Tools(), nodetool_command=("sh", "-c", script, "nodetool"))
+
+    def test_they_run_through_the_command_too(self, elsewhere: Elsewhere, reach: Reach) -> None:
+        assert self.node(reach, 'echo "$@"').nodetool("flush", "ks") == "flush ks\n"
+        assert elsewhere.ran == ["sh"]
+
+    def test_a_failure_is_told_with_the_node_and_its_last_words(self, reach: Reach) -> None:
+        with pytest.raises(NodetoolFailed, match="node: nodetool flush failed on one: Unknown keyspace"):
+            self.node(reach, "echo Unknown keyspace >&2; exit 2").nodetool("flush")
+
+    def test_one_that_is_not_there_is_named(self) -> None:
+        with pytest.raises(NodeUnreachable, match="nodetool can't be run on this machine"):
+            Node("one", (DATA,), HERE, Tools(), nodetool_command=("/no/nodetool",)).nodetool("flush")

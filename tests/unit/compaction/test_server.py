@@ -1,0 +1,89 @@
+"""What a node says it is busy with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sweep_tasks.compaction.server import TableState, Work, table_states, work_in
+from sweep_tasks.errors import NodetoolFailed
+
+IDLE = """\
+concurrent compactors            1
+pending tasks                    0
+compactions completed            25
+data compacted                   364948
+15 minute rate                   13.26/minute
+compaction throughput (MiB/s)    64.0
+"""
+BUSY = """\
+concurrent compactors                1
+pending tasks                        3
+shop                                 orders__big    2
+shop                                 items          1
+compactions completed                25
+data compacted                       364948
+id                                   compaction type keyspace table    completed total    unit  progress
+87eee370-e25a-11f1-9f79-c938616384d4 Compaction      other    big      24622264  24624320 bytes 99.99%
+active compaction remaining time     0h00m00s
+"""
+REPAIRING = BUSY.replace("Compaction      other", "Anticompaction after repair other")
+AUTO = "Keyspace Table    Status\nks       t        running\nks       u        not running\n"
+
+
+def stats(**tables: tuple[int, object]) -> str:
+    return json.dumps(
+        {
+            "total_number_of_tables": len(tables),
+            "ks": {
+                "tables": {
+                    name: {"memtable_cell_count": cells, "maximum_tombstones_per_slice_last_five_minutes": met}
+                    for name, (cells, met) in tables.items()
+                }
+            },
+        }
+    )
+
+
+def test_an_idle_one_has_nothing_to_do() -> None:
+    assert work_in(IDLE) == Work()
+    assert not work_in(IDLE).busy
+
+
+def test_what_waits_and_what_runs_is_counted_and_its_tables_are_named() -> None:
+    found = work_in(BUSY)
+    assert (found.pending, found.running, found.busy, found.validating) == (3, 1, True, False)
+    assert found.tables == {"shop.orders__big", "shop.items", "other.big"}
+
+
+def test_one_that_runs_while_nothing_waits_is_work_too() -> None:
+    assert work_in(BUSY.replace("pending tasks                        3", "pending tasks 0")).busy
+
+
+@pytest.mark.parametrize("kind", ["Validation", "Anticompaction after repair"])
+def test_a_repair_at_work_is_known_by_what_it_runs(kind: str) -> None:
+    found = work_in(BUSY.replace("Compaction      other", f"{kind} other"))
+    assert found.validating
+    assert "other.big" in found.tables
+
+
+@pytest.mark.parametrize("said", ["", "nodetool: Failed to connect", IDLE.replace("pending tasks", "pending")])
+def test_what_is_not_understood_is_never_taken_for_nothing_to_do(said: str) -> None:
+    with pytest.raises(NodetoolFailed, match="does not say what is pending"):
+        work_in(said)
+
+
+def test_tables_tell_what_is_in_memory_and_what_readers_met() -> None:
+    assert table_states(stats(t=(5, 700), u=(0, 0)), AUTO, "ks") == {
+        "ks.t": TableState(memtable_cells=5, read_tombstones=700),
+        "ks.u": TableState(compacting=False),
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "auto"), [("no JSON", AUTO), ("{}", AUTO), (stats(t=(5, 700)), "nothing"), (stats(t=(5, "NaN")), AUTO)]
+)
+def test_an_answer_that_lacks_something_is_an_error(said: str, auto: str) -> None:
+    with pytest.raises(NodetoolFailed, match="nodetool tablestats"):
+        table_states(said, auto, "ks")
