@@ -48,6 +48,7 @@ RESULTS = {
     "aborted_deletes": "long",
     "parked": "long",
     "unparked": "long",
+    "deleted": "string",
 }
 
 CELL = ("table", "table_id", "row", "column")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sweep_tasks.model import Cell, SweepStrategy, TableRef
+from sweep_tasks.sweep.tally import Tally
 
 
 @dataclass(slots=True)
@@ -31,6 +32,8 @@ class Summary:
     """Why it ended before everything was swept: blocked, entries, seconds or tombstones."""
     workers: int = 0
     """Processes of Spark that read and deleted; none where one process did everything."""
+    tombstones: dict[str, int] = field(default_factory=dict)
+    """By table, each one that was written; none in a store that has no tombstones."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
@@ -56,7 +59,8 @@ class DistinctCells:
 
 @dataclass(slots=True)
 class Counted:
-    """Cells counted once over all shards of one operation."""
+    """Cells counted once over all shards of one operation; and what was written to the store, every time."""
 
     ranged: DistinctCells = field(default_factory=DistinctCells)
     sentinels: DistinctCells = field(default_factory=DistinctCells)
+    deleted: Tally = field(default_factory=Tally)
