@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli import airflow, compaction, demo, deploy, dev, protections, queue, scenario, sweep, tables
+from sweep_tasks.cli import (
+    airflow,
+    compaction,
+    demo,
+    deploy,
+    dev,
+    protections,
+    queue,
+    ranges,
+    scenario,
+    sweep,
+    tables,
+    vacuum,
+)
 from sweep_tasks.cli.command import JsonOption, StoreOption, command
 from sweep_tasks.store import StoreLocation, initialise_store
 
@@ -22,6 +35,8 @@ app.add_typer(tables.app, name="tables")
 app.add_typer(queue.app, name="queue")
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(compaction.app, name="compaction")
+compaction.app.command("ranges")(ranges.show_ranges)
+compaction.app.command("vacuum")(vacuum.vacuum)
 app.add_typer(airflow.app, name="airflow")
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(dev.app, name="dev")
