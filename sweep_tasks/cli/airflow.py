@@ -38,12 +38,13 @@ def pools(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the pools that keep two runs from sweeping one shard at once, in the Airflow that the environment names.
+    """Create the pools that keep two runs from sweeping one shard, or compacting one node, at once, in the Airflow that
+    the environment names.
 
-    Safe to repeat: run it again after the number of shards was raised.
+    Safe to repeat: run it again after the number of shards was raised or a node was added.
     """
     with command(ctx, store, as_json) as run:
-        document = pools_document(run.settings.shards)
+        document = pools_document(run.settings.shards, run.settings.compaction_nodes)
         if write:
             _write(write, document)
         else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from sweep_tasks.errors import AirflowHasNone, AirflowNotReady, AirflowUnreachable
-from sweep_tasks.orchestration.pools import PREFIX
+from sweep_tasks.orchestration.pools import PREFIXES
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -55,12 +55,15 @@ class AirflowApi:
 
     def pool_slots(self) -> dict[str, int]:
         """Every pool of ours, with its slots."""
+        return {name: slots for prefix in PREFIXES for name, slots in self._pools(prefix).items()}
+
+    def _pools(self, prefix: str) -> dict[str, int]:
         slots: dict[str, int] = {}
         while True:
-            page = self.call("GET", "/pools", limit=_PAGE, offset=len(slots), order_by="id", pool_name_pattern=PREFIX)
+            page = self.call("GET", "/pools", limit=_PAGE, offset=len(slots), order_by="id", pool_name_pattern=prefix)
             slots |= {pool["name"]: pool["slots"] for pool in page["pools"]}
             if not page["pools"] or len(slots) >= page["total_entries"]:
-                return {name: number for name, number in slots.items() if name.startswith(PREFIX)}
+                return {name: number for name, number in slots.items() if name.startswith(prefix)}
 
     def _send(self, method: str, path: str, json: Any, query: dict[str, Any] | None = None) -> httpx.Response:
         try:

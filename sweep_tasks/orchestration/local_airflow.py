@@ -216,7 +216,8 @@ class LocalAirflow:
     # --- what the parts need ----------------------------------------------------------------------------------------
 
     def set_pools(self) -> None:
-        pools = [{"name": name, **pool} for name, pool in pools_document(self._settings.shards).items()]
+        document = pools_document(self._settings.shards, self._settings.compaction_nodes)
+        pools = [{"name": name, **pool} for name, pool in document.items()]
         self.api(
             "PATCH",
             "/pools",

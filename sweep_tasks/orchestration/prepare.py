@@ -6,7 +6,7 @@ Spark connection that does not exist silently means YARN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseBranchOperator, BaseHook
@@ -16,7 +16,7 @@ from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import AirflowNotReady, ShardsLowered, SweepflowError
 from sweep_tasks.orchestration.form import chosen
 from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION, SPARK_CONNECTION
-from sweep_tasks.orchestration.pools import pool_problem
+from sweep_tasks.orchestration.pools import pool_names, pool_problem
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
@@ -43,11 +43,15 @@ def explained(error: SweepflowError) -> AirflowException:
 
 
 def check_connections_and_pools(settings: Settings) -> None:
+    spark_connection()
+    check_pools(pool_names(settings.shards))
+
+
+def check_pools(names: Collection[str]) -> None:
     from sweep_tasks.orchestration.airflow_api import AirflowApi
 
-    spark_connection()
     with AirflowApi.of(airflow_connection()) as api:
-        problem = pool_problem(settings.shards, api.pool_slots())
+        problem = pool_problem(names, api.pool_slots())
     if problem:
         raise AirflowNotReady(problem)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sweep_tasks.orchestration.pools import SWEPT, pool_name, pool_problem, pools_document
+from sweep_tasks.orchestration.pools import SWEPT, compaction_pool, pool_name, pool_names, pool_problem, pools_document
 from sweep_tasks.queue.progress import QUEUES
 
 
@@ -19,23 +19,32 @@ def test_each_shard_has_a_pool_with_one_slot() -> None:
     }
 
 
+def test_each_node_that_is_compacted_has_a_pool_with_one_slot() -> None:
+    document = pools_document(1, ["one", "10.0.0.2"])
+    assert list(document)[2:] == ["compact_one", "compact_10.0.0.2"]
+    assert document["compact_one"]["slots"] == 1
+    problem = pool_problem([compaction_pool("one")], {})
+    assert problem is not None
+    assert problem.startswith("pools: compact_one is missing; run 'sweepflow airflow pools'")
+
+
 def test_pools_as_they_should_be_are_no_problem_and_others_do_not_matter() -> None:
     slots = dict.fromkeys(pools_document(2), 1)
-    assert pool_problem(2, slots | {"sweep_thorough_2": 1, "default_pool": 128}) is None
+    assert pool_problem(pool_names(2), slots | {"sweep_thorough_2": 1, "default_pool": 128}) is None
 
 
 def test_missing_pools_are_named_with_the_command_that_creates_them() -> None:
     slots = dict.fromkeys(pools_document(2), 1)
     del slots["sweep_thorough_1"]
-    problem = pool_problem(2, slots)
+    problem = pool_problem(pool_names(2), slots)
     assert problem is not None
     assert problem.startswith("pools: sweep_thorough_1 is missing; run 'sweepflow airflow pools'")
-    several = pool_problem(3, {})
+    several = pool_problem(pool_names(3), {})
     assert several is not None
     assert "sweep_conservative_0, sweep_conservative_1, sweep_conservative_2 and 3 more are missing" in several
 
 
 def test_a_pool_that_lets_two_in_is_a_problem() -> None:
-    problem = pool_problem(1, {"sweep_conservative_0": 2, "sweep_thorough_0": 1})
+    problem = pool_problem(pool_names(1), {"sweep_conservative_0": 2, "sweep_thorough_0": 1})
     assert problem is not None
     assert "sweep_conservative_0 is not of one slot" in problem
