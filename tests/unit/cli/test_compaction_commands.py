@@ -140,32 +140,3 @@ def from_stdin(content: bytes) -> Answer:
     return Answer(
         subprocess.CompletedProcess(ended.args, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
     )
-
-
-class TestOnNodes:
-    """What is said before a node is asked anything; the rest is tested on a real Cassandra."""
-
-    NODE = '{"one": {"data": "/nowhere"}}'
-
-    @pytest.mark.parametrize("name", ["measure", "run"])
-    def test_no_node_is_told_with_the_setting_that_describes_them(self, name: str) -> None:
-        answer = sweepflow("compaction", name)
-        assert (answer.code, answer.out) == (2, "")
-        assert "error: setting compaction_nodes: names no node" in answer.err
-
-    def test_a_node_that_is_not_described_is_told_with_those_that_are(self) -> None:
-        answer = sweepflow(
-            "compaction", "run", "--node", "one", "--node", "two", "--json", SWEEPFLOW_COMPACTION_NODES=self.NODE
-        )
-        assert (answer.code, answer.document["error"]) == (3, "not_found")
-        assert answer.document["message"] == "node: 'two' is not in setting compaction_nodes; there are one"
-
-    def test_a_store_without_tombstones_says_so(self, tmp_path: Path) -> None:
-        store = "sqlite:///store.db"
-        assert sweepflow("init", "--store", store, cwd=tmp_path).code == 0
-        answer = sweepflow(
-            "compaction", "run", "--store", store, "--json", cwd=tmp_path, SWEEPFLOW_COMPACTION_NODES=self.NODE
-        )
-        (told,) = answer.document["nodes"]
-        assert (answer.code, told["node"], told["error"]) == (2, "one", "not_yet")
-        assert "sqlite is not a Cassandra" in told["message"]
