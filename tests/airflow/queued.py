@@ -28,8 +28,9 @@ class QueuedStore:
 
     def __init__(self, url: str, shards: int, **settings: Any) -> None:
         self._shards = shards
-        given = {"retention_s": 0, "spark_batch_entries": CELLS, "sqlite_busy_timeout_s": 300}
-        self.settings = Settings(store=url, **given, **settings)
+        self.settings = Settings(
+            store=url, retention_s=0, spark_batch_entries=CELLS, sqlite_busy_timeout_s=300, **settings
+        )
         initialise_store(self.settings.store, self.settings)
         self.store = open_store(self.settings.store, self.settings)
         self.puncher = Puncher(self.store)

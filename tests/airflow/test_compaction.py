@@ -120,7 +120,7 @@ def report(airflow: LocalAirflow, run: str) -> dict[str, Any]:
 
 def started_by_asset(airflow: LocalAirflow) -> str | None:
     runs = airflow.api("GET", f"/dags/{COMPACTION}/dagRuns", run_type="asset_triggered")["dag_runs"]
-    return runs[0]["dag_run_id"] if runs else None
+    return str(runs[0]["dag_run_id"]) if runs else None
 
 
 def test_on_sqlite_there_is_nothing_to_compact(airflow: LocalAirflow, queued: QueuedStore) -> None:
