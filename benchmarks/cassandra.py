@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count, product
+from itertools import count, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,13 @@ from benchmarks._timing import alternately, seconds
 from benchmarks.spark import run_job
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.dev.cassandra import LocalCluster
-from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
 from sweep_tasks.opening import open_store
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.chunks import chunks
+from sweep_tasks.sweep.tally import Kind, Tally
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.commits import CommitTable
@@ -35,6 +36,7 @@ from sweep_tasks.transactions.commits import CommitTable
 TABLE = TableRef.parse("bench.cells")
 METADATA = TableMetadata(SweepStrategy.THOROUGH)
 CELLS = 300_000
+COUNTED = 50_000
 WRITES = 50
 """Cells a transaction."""
 SHAPES = list(product((50, 100, 200), (32, 64)))
@@ -45,7 +47,11 @@ VALUE = b"v" * 100
 
 def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, LocalCluster(Path(folder), dies_with_parent=True) as cluster:
-        return {"range_deletes": _range_deletes(cluster), "write_path": _write_path(cluster)}
+        return {
+            "range_deletes": _range_deletes(cluster),
+            "counting": _counting(cluster),
+            "write_path": _write_path(cluster),
+        }
 
 
 # --- deleting -------------------------------------------------------------------------------------------------------
@@ -75,6 +81,26 @@ def _range_deletes(cluster: LocalCluster) -> dict[str, Any]:
         "ratio": round(loop / phases["deleting"], 2),
         "ratio_of_the_whole_job": round(loop / took, 2),
         "goal": 0.7,
+    }
+
+
+def _counting(cluster: LocalCluster) -> dict[str, Any]:
+    """What it costs a sweep to count its deletes by places on the ring: beside the deletes themselves."""
+    url = cluster.url("counting")
+    with open_store(url, _initialised(url)) as store:
+        store.create_table(TABLE, METADATA)
+        ranges = [VersionRange(cell, 0, 10) for cell in islice(_cells(), COUNTED)]
+
+        def counted() -> None:
+            Tally().add(TABLE, Kind.RANGES, store.tokens(each.cell.row for each in ranges) or [])
+
+        deleting, counting = alternately(lambda: store.delete_ranges(TABLE, ranges), counted, rounds=3)
+    return {
+        "cells": COUNTED,
+        "delete_us": round(1e6 * deleting / COUNTED, 2),
+        "count_us": round(1e6 * counting / COUNTED, 2),
+        "ratio": round(counting / deleting, 3),
+        "goal": 0.05,
     }
 
 

@@ -30,14 +30,13 @@ import pendulum
 from airflow.sdk import DAG
 
 from sweep_tasks.config import load_settings
-from sweep_tasks.orchestration.alerts import failure_alert
+from sweep_tasks.orchestration.alerts import failure_alert, problem_alert
 from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.orchestration.names import PROTECTED_TIMESTAMPS
 from sweep_tasks.orchestration.reconciling import (
     RECONCILE,
     CheckProtections,
     ReconcileProtections,
-    problem_alert,
     reconcile_form,
 )
 

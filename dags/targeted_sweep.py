@@ -11,6 +11,7 @@ for past hours (backfill) sweep in the same steps. A task is safe to kill, to cl
 | `prepare` | its log says what is missing (a pool, a connection, the store, a lowered number of shards) and the command that mends it; then clear it |
 | `shard_…` | it was tried again already; read the end of its log, mend the cause, clear it. Others are not held up, and the next hour goes on where it stopped |
 | `check_lag` | a shard is further behind than its objective; `sweepflow status` shows what holds it up |
+| `announce_tombstones` | nothing is lost: the next run of `compaction` comes by the clock; its log says why it failed |
 | `finish` | says only that something above is red |
 
 `docs/airflow.md` has the rest.
@@ -24,6 +25,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, TaskGroup
 
 from sweep_tasks.config import load_settings
 from sweep_tasks.orchestration.alerts import deadline_alert, failure_alert
+from sweep_tasks.orchestration.announcing import AnnounceTombstones
 from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.orchestration.form import sweep_form
 from sweep_tasks.orchestration.operators import CheckLag, SweepShardOperator
@@ -48,6 +50,11 @@ with DAG(
 ):
     prepare = PrepareSweep(task_id="prepare", doc_md="Checks what the others need, and skips those not asked for.")
     check_lag = CheckLag(task_id="check_lag", trigger_rule="all_done", doc_md="Fails if a shard is too far behind.")
+    announce = AnnounceTombstones(
+        task_id="announce_tombstones",
+        trigger_rule="all_done",
+        doc_md="Starts the DAG compaction if the run wrote many tombstones; else skipped.",
+    )
     finish = EmptyOperator(task_id="finish", trigger_rule="none_failed", doc_md="Red if anything above is red.")
 
     for strategy in SWEPT:
@@ -61,5 +68,5 @@ with DAG(
                     weight_rule="absolute",  # by turns, so that neither strategy waits for the other
                     doc_md=f"Sweeps shard {shard} of the {strategy} queue; the summary is in its XComs.",
                 )
-                prepare >> sweep >> [check_lag, finish]
-    check_lag >> finish
+                prepare >> sweep >> [check_lag, announce, finish]
+    [check_lag, announce] >> finish

@@ -12,6 +12,7 @@ CONF = Path(__file__).parent / "conf"
 TARGETED_SWEEP = Path(__file__).parent / "targeted_sweep.py"
 SNAPSHOT_EXPORT = Path(__file__).parent / "snapshot_export.py"
 LEGACY_SWEEP = Path(__file__).parent / "legacy_sweep.py"
+SSTABLE_STATISTICS = Path(__file__).parent / "sstable_statistics.py"
 LEAST_JAVA = 17
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"

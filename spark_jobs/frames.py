@@ -52,6 +52,7 @@ RESULTS = {
     "table": "string",
     "writes": "long",
     "deletes": "long",
+    "deleted": "string",
 }
 
 CELL = ("table", "table_id", "row", "column")

@@ -7,6 +7,7 @@ Spark, to the workers that judge them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +31,7 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.activity import Written
 from sweep_tasks.sweep.engine import Judged, ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.tally import Tally
 
 _ENTRIES_PER_TASK = 50_000
 _MANY = 2_000
@@ -319,6 +321,8 @@ class SparkShardSweep(ShardSweep):
             self._summary.aborted_deletes += row.aborted_deletes
             self._summary.parked += row.parked
             self._summary.unparked += row.unparked
+            if row.deleted:
+                self._counted.deleted.merge(Tally.of(json.loads(row.deleted)))
             if not several:
                 self._summary.range_deletes += row.range_deletes
                 self._summary.sentinels += row.sentinels

@@ -6,6 +6,7 @@ protections as the driver read them in the right order, and the time. It opens t
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections import Counter
@@ -187,8 +188,8 @@ class Desk:
 
     def delete_aborted(self, found: tuple[int, set[int]]) -> Iterator[pa.RecordBatch]:
         brief = self._brief
-        delete_aborted(self._store, self._view, brief.strategy, brief.shard, *found)
-        yield _totals(Summary(brief.strategy, brief.shard, 0), Counted())
+        deleted = delete_aborted(self._store, self._view, brief.strategy, brief.shard, *found)
+        yield _totals(Summary(brief.strategy, brief.shard, 0), Counted(deleted=deleted))
 
     def set_aside(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         quarantine = Quarantine(self._store, TimestampService(self._store))
@@ -323,6 +324,7 @@ def _totals(summary: Summary, counted: Counted) -> pa.RecordBatch:
         "aborted_deletes": summary.aborted_deletes,
         "parked": summary.parked,
         "unparked": summary.unparked,
+        "deleted": json.dumps(counted.deleted.document()) if counted.deleted else None,
     }
     return rows_of(_RESULTS, [totals])
 

@@ -306,6 +306,17 @@ class Settings(BaseSettings):
     compaction_files_at_once: int = Field(
         default=2, ge=1, description="files of a node that are measured at the same time, outside of Spark"
     )
+    compaction_schedule: str = Field(
+        default="0 3 * * *", description="when nodes are compacted, as cron writes it; empty: by no clock"
+    )
+    compaction_after_tombstones: int = Field(
+        default=1_000_000,
+        ge=0,
+        description="a run of the sweep that wrote more tombstones than this starts a compaction; 0: none does",
+    )
+    compaction_alert_again_s: int = Field(
+        default=86_400, ge=0, description="how long a partition near failing is not alerted about again; 0: each run"
+    )
     protections_schedule: str = Field(
         default="*/10 * * * *", description="when protections are reconciled with their owners, as cron writes it"
     )

@@ -267,8 +267,8 @@ class OwnerSilent(SweepflowError):
     retryable = True
 
 
-class ProtectionsNeedAttention(SweepflowError):
-    """A person has to decide about protections; `about` says which and why, the same for as long as nothing changes."""
+class NeedsAttention(SweepflowError):
+    """A person has to decide something; `about` says what and why, the same for as long as nothing changes."""
 
     code = "needs_attention"
 
@@ -276,6 +276,14 @@ class ProtectionsNeedAttention(SweepflowError):
         more = [f"and {len(sentences) - 10} more, in the log"] if len(sentences) > 10 else []
         super().__init__(" | ".join([*sentences[:10], *more]))
         self.about = tuple(about)
+
+
+class ProtectionsNeedAttention(NeedsAttention):
+    """Of protections."""
+
+
+class ReadsNearFailing(NeedsAttention):
+    """Of partitions that a read soon gives up on, for all the dead cells in them."""
 
 
 # --- Airflow ----------------------------------------------------------------------------------------------------
@@ -362,7 +370,8 @@ class UnknownNode(SweepflowError):
 class NoTombstones(NotYet):
     def __init__(self, store: str) -> None:
         super().__init__(
-            f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing to compact"
+            f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing to compact. "
+            "'sweepflow compaction vacuum' gives the room in a SQLite file back"
         )
 
 

@@ -23,6 +23,9 @@ MAX_NAME_BYTES = 1500
 
 DELETE_MARKER = b""
 
+LEAST_TOKEN, GREATEST_TOKEN = -(2**63), 2**63 - 1
+"""Of the ring that Cassandra's default partitioner hashes rows to."""
+
 
 class SweepStrategy(StrEnum):
     CONSERVATIVE = "conservative"

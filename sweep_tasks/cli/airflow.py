@@ -38,13 +38,14 @@ def pools(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the pools that keep two runs from sweeping one shard, or scanning one table, at once, in the Airflow that
-    the environment names.
+    """Create the pools that keep two runs from sweeping one shard, scanning one table or compacting one node at once,
+    in the Airflow that the environment names.
 
-    Safe to repeat: run it again after the number of shards or lanes was raised.
+    Safe to repeat: run it again after the number of shards or lanes was raised, or a node was added.
     """
     with command(ctx, store, as_json) as run:
-        document = pools_document(run.settings.shards, run.settings.legacy_lanes)
+        settings = run.settings
+        document = pools_document(settings.shards, settings.legacy_lanes, settings.compaction_nodes)
         if write:
             _write(write, document)
         else:

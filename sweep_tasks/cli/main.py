@@ -17,9 +17,11 @@ from sweep_tasks.cli import (
     legacy_sweep,
     protections,
     queue,
+    ranges,
     scenario,
     sweep,
     tables,
+    vacuum,
 )
 from sweep_tasks.cli.command import JsonOption, StoreOption, command
 from sweep_tasks.store import StoreLocation, initialise_store
@@ -35,6 +37,8 @@ app.add_typer(tables.app, name="tables")
 app.add_typer(queue.app, name="queue")
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(compaction.app, name="compaction")
+compaction.app.command("ranges")(ranges.show_ranges)
+compaction.app.command("vacuum")(vacuum.vacuum)
 app.add_typer(airflow.app, name="airflow")
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(dev.app, name="dev")

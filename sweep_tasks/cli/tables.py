@@ -12,6 +12,7 @@ from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOpti
 from sweep_tasks.cli.times import seconds
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import ConflictHandling, ScanReason, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.sweep.deletions import Deletions
 
 app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -149,6 +150,8 @@ def _remove(run: Command, table: TableRef, what: str, dry_run: bool, yes: bool) 
     if not dry_run:
         run.confirm(f"{what} {table}, with {held}? This can't be undone.", yes)
         (run.catalog.drop if what == "drop" else run.catalog.truncate)(table)
+        if what == "drop":
+            Deletions(run.store).forget(table)
     document = {"table": str(table), "dry_run": dry_run, **count._asdict()}
     done = f"{table} {'dropped' if what == 'drop' else 'truncated'}, {held} removed"
     run.answer(document, lambda out: out.print(f"would remove {held}, nothing was changed" if dry_run else done))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
-from sweep_tasks.compaction.ranges import TokenHistogram
 from sweep_tasks.compaction.sstables import Identity
+from sweep_tasks.sweep.ranges import TokenHistogram
 
 MOST_WRITE_TIMES = 32
 MOST_RANGES = 256

@@ -23,11 +23,11 @@ from sweep_tasks.compaction.entries import (
 )
 from sweep_tasks.compaction.facts import MOST_RANGES
 from sweep_tasks.compaction.placing import Placing
-from sweep_tasks.compaction.ranges import TokenHistogram
 from sweep_tasks.compaction.sstables import Identity, SSTable
 from sweep_tasks.compaction.tombstones import Measured, Pile, SSTableStatistics
 from sweep_tasks.errors import BadValue, SSTableGone, SSTableUnreadable
 from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.sweep.ranges import TokenHistogram
 
 AGES_PER_BLOCK = 16
 """Ages a block keeps apart. Where there are more, the two closest together are taken for the younger of them."""

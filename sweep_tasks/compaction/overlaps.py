@@ -13,9 +13,6 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
 
-LEAST_TOKEN, GREATEST_TOKEN = -(2**63), 2**63 - 1
-"""Of the ring that Cassandra's default partitioner hashes to."""
-
 
 class Spread(NamedTuple):
     """The keys of a file, dead ones included, and the tokens of its first and its last."""

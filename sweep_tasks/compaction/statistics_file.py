@@ -12,9 +12,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sweep_tasks.compaction.overlaps import GREATEST_TOKEN, LEAST_TOKEN, Spread
+from sweep_tasks.compaction.overlaps import Spread
 from sweep_tasks.compaction.rules import Block, FileStatistics
 from sweep_tasks.errors import BadValue
+from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN
 
 Fields = Mapping[str, Any]
 

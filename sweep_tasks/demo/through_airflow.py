@@ -21,8 +21,8 @@ from sweep_tasks.orchestration.pools import SWEPT
 
 TASKS_AT_ONCE = 2
 """Spark jobs, mostly: as many as a small machine has cores."""
-OTHER_TASKS = 3
-"""Of a run, beside those of the shards: to prepare, to check the lag, to finish."""
+OTHER_TASKS = 4
+"""Of a run, beside those of the shards: to prepare, to check the lag, to tell of many tombstones, to finish."""
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 _LOOK_EVERY_S = 1.0
 _RUN_ENDED = ("success", "failed")

@@ -31,9 +31,28 @@ class SweepNotifier(BaseNotifier):
         await asyncio.to_thread(_tell, context)
 
 
+class ProblemNotifier(SweepNotifier):
+    """Tells of a problem once in a while, not in every run for as long as it lasts."""
+
+    def notify(self, context: Mapping[str, Any]) -> None:
+        from sweep_tasks.errors import NeedsAttention
+        from sweep_tasks.orchestration.alert import failure
+        from sweep_tasks.orchestration.delivery import send_once
+        from sweep_tasks.orchestration.problems import send_if_new
+
+        error = context.get("exception")
+        about = error.about if isinstance(error, NeedsAttention) else ()
+        send_if_new(about, lambda: send_once(failure(context)), context["dag"].dag_id)
+
+
 def failure_alert() -> SweepNotifier:
     """For `DAG(on_failure_callback=…)`, or a task's."""
     return SweepNotifier()
+
+
+def problem_alert() -> ProblemNotifier:
+    """For a task that fails because a person has to decide something."""
+    return ProblemNotifier()
 
 
 def deadline_alert(seconds: float) -> DeadlineAlert:

@@ -216,7 +216,8 @@ class LocalAirflow:
     # --- what the parts need ----------------------------------------------------------------------------------------
 
     def set_pools(self) -> None:
-        document = pools_document(self._settings.shards, self._settings.legacy_lanes)
+        settings = self._settings
+        document = pools_document(settings.shards, settings.legacy_lanes, settings.compaction_nodes)
         pools = [{"name": name, **pool} for name, pool in document.items()]
         self.api(
             "PATCH",

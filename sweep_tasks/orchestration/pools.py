@@ -1,5 +1,6 @@
-"""One pool with one slot for every shard of every strategy, and for every lane in which tables are scanned: a second
-run on the same waits for its turn. Which tables there are nobody knows when a DAG file is read, so they share lanes.
+"""One pool with one slot for every shard of every strategy, for every lane in which tables are scanned, and for every
+node that is compacted: a second run on the same waits for its turn. Which tables there are nobody knows when a DAG file
+is read, so they share lanes.
 
 A pool saves work, it is no lock: Airflow frees the slot of a task that it marks failed before the Spark driver is dead.
 The order of a sweep alone keeps two of one shard from doing harm. Airflow waits for ever, and says nothing, for a pool
@@ -8,13 +9,13 @@ that does not exist, and no task may create one: an operator does, with `sweepfl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from sweep_tasks.model import SweepStrategy
 
 SWEPT = tuple(strategy for strategy in SweepStrategy if strategy is not SweepStrategy.NOTHING)
-PREFIXES = SWEEPS, LANES = "sweep_", "legacy_"
+PREFIXES = SWEEPS, LANES, COMPACTIONS = "sweep_", "legacy_", "compact_"
 MAKE_POOLS = "sweepflow airflow pools"
 
 
@@ -30,7 +31,11 @@ def lane_pools(lanes: int) -> list[str]:
     return [f"{LANES}{lane}" for lane in range(lanes)]
 
 
-def pools_document(shards: int, lanes: int = 0) -> dict[str, dict[str, Any]]:
+def compaction_pool(node: str) -> str:
+    return f"{COMPACTIONS}{node}"
+
+
+def pools_document(shards: int, lanes: int = 0, nodes: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     """What `airflow pools import` takes."""
     sweeps = {
         pool_name(strategy, shard): f"one sweep at a time of {strategy} shard {shard}"
@@ -38,9 +43,10 @@ def pools_document(shards: int, lanes: int = 0) -> dict[str, dict[str, Any]]:
         for shard in range(shards)
     }
     scans = {name: f"one scan at a time of the tables in lane {lane}" for lane, name in enumerate(lane_pools(lanes))}
+    compactions = {compaction_pool(node): f"one compaction at a time on node {node}" for node in nodes}
     return {
         name: {"slots": 1, "description": described, "include_deferred": True}
-        for name, described in (sweeps | scans).items()
+        for name, described in (sweeps | scans | compactions).items()
     }
 
 

@@ -6,7 +6,6 @@ when the store can't be reached while the second is not: it would say the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Param
@@ -14,7 +13,6 @@ from airflow.sdk import BaseOperator, Param
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import ProtectionsNeedAttention, SweepflowError
-from sweep_tasks.orchestration.alerts import SweepNotifier
 from sweep_tasks.orchestration.prepare import explained
 
 if TYPE_CHECKING:
@@ -67,24 +65,6 @@ class CheckProtections(BaseOperator):
             raise ProtectionsNeedAttention(
                 [each["sentence"] for each in problems], [each["about"] for each in problems]
             )
-
-
-class ProblemNotifier(SweepNotifier):
-    """Tells of a problem once in a while, not in every run for as long as it lasts."""
-
-    def notify(self, context: Mapping[str, Any]) -> None:
-        from sweep_tasks.orchestration.alert import failure
-        from sweep_tasks.orchestration.delivery import send_once
-        from sweep_tasks.orchestration.problems import send_if_new
-
-        error = context.get("exception")
-        about = error.about if isinstance(error, ProtectionsNeedAttention) else ()
-        send_if_new(about, lambda: send_once(failure(context)))
-
-
-def problem_alert() -> ProblemNotifier:
-    """For the task that checks."""
-    return ProblemNotifier()
 
 
 def reconciled(store: Store, settings: Settings, clock: Clock, *, dry_run: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a task did to protections, told to wherever Airflow sends its own figures (StatsD, OpenTelemetry).
+"""What a task did to protections and to nodes, told to wherever Airflow sends its own figures (StatsD, OpenTelemetry).
 
 A task's process ends before anybody could fetch Prometheus' figures from it.
 """
@@ -14,6 +14,7 @@ from airflow.sdk.observability import stats
 from sweep_tasks.protection.metrics import operations
 
 PREFIX = "sweepflow.protection"
+COMPACTION = "sweepflow.compaction"
 
 
 @contextmanager
@@ -34,6 +35,16 @@ def tell_report(document: Mapping[str, Any]) -> None:
     stats.gauge(f"{PREFIX}.problems", len(document["problems"]))
     for outcome, number in document["outcomes"].items():
         stats.incr(f"{PREFIX}.reconciled.{outcome}", number)
+
+
+def tell_compaction(document: Mapping[str, Any]) -> None:
+    """Of a node's round: what went, what is left, and what is about to fail."""
+    node = document["node"].replace(".", "_")
+    stats.incr(f"{COMPACTION}.{node}.dropped", 0 if document["dry_run"] else document["dropped"])
+    stats.gauge(f"{COMPACTION}.{node}.tombstones", document["tombstones"]["after"])
+    stats.gauge(f"{COMPACTION}.{node}.near_failing", len(document["near_failing"]))
+    for blocker, number in document["kept"].items():
+        stats.gauge(f"{COMPACTION}.{node}.kept.{blocker}", number)
 
 
 def _counts() -> dict[str, float]:

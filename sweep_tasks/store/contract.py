@@ -191,6 +191,10 @@ class Store(ABC):
         """Sorts rows the way a scan visits them. Byte order, unless a store says otherwise."""
         return row
 
+    def tokens(self, rows: Iterable[bytes]) -> list[int] | None:  # noqa: ARG002 (for those that have one)
+        """Where each of these rows lives on the store's ring; None, and nothing is computed, where there is no ring."""
+        return None
+
     # --- cells: writing -----------------------------------------------------------------------------------------
 
     @abstractmethod

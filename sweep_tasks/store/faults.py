@@ -7,7 +7,7 @@ answer, do half of it, answer late, lack a copy, or be the last thing the proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
@@ -107,6 +107,9 @@ class FaultyStore(Store):
 
     def row_order(self, row: bytes) -> object:
         return self.inner.row_order(row)
+
+    def tokens(self, rows: Iterable[bytes]) -> list[int] | None:
+        return self.inner.tokens(rows)
 
     def close(self) -> None:
         """The store behind is shared: whoever opened it closes it."""

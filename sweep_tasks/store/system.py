@@ -6,6 +6,8 @@ AtlasDB's names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from sweep_tasks.model import RESERVED_NAMESPACE, Layout, SweepStrategy, TableMetadata, TableRef
 
 TRANSACTIONS = TableRef("", "_transactions")
@@ -16,6 +18,7 @@ THRESHOLDS = TableRef("", "_thresholds")
 PROTECTIONS = TableRef("", "_protections")
 ALERTS = TableRef("", "_alerts")
 LEGACY_SWEEPS = TableRef("", "_legacy_sweeps")
+DELETIONS = TableRef("", "_deletions")
 
 QUEUE_CELLS = TableRef(RESERVED_NAMESPACE, "sweepableCells")
 QUEUE_TIMESTAMPS = TableRef(RESERVED_NAMESPACE, "sweepableTimestamps")
@@ -35,4 +38,15 @@ QUEUE_TABLES = {
 }
 ALERT_TABLES = {ALERTS: REGISTERS}
 LEGACY_TABLES = {LEGACY_SWEEPS: REGISTERS}
-SYSTEM_TABLES = COORDINATION_TABLES | QUEUE_TABLES | ALERT_TABLES | LEGACY_TABLES
+DELETION_TABLES = {DELETIONS: REGISTERS}
+
+Step = Mapping[TableRef, TableMetadata]
+STEPS: Sequence[Step] = (
+    COORDINATION_TABLES,
+    QUEUE_TABLES,
+    ALERT_TABLES,
+    LEGACY_TABLES,
+    DELETION_TABLES,
+)
+"""Only ever added to. Step n takes a store from version n to n + 1."""
+SYSTEM_TABLES = {table: metadata for step in STEPS for table, metadata in step.items()}

@@ -20,6 +20,7 @@ from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, TableRef, VersionRange
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.rules import Entry, Looked, Marker, Plan, TableView, after_looking
+from sweep_tasks.sweep.tally import Kind, Tally
 from sweep_tasks.timestamps.thresholds import Thresholds
 
 log = structlog.get_logger(__name__)
@@ -36,6 +37,8 @@ class Applied:
     aborted: int = 0
     waiting: list[Entry] = field(default_factory=list)
     """Delete markers that are not gone, with all they hid, at every copy: they must be tried again."""
+    deleted: Tally = field(default_factory=Tally)
+    """Every tombstone and sentinel that was written, where the store has a ring."""
 
 
 class Actions:
@@ -51,14 +54,17 @@ class Actions:
         for table, cells in plan.sentinels.items():
             done.sentinels[table] = set(cells)
             self._do(self._store.add_sentinels, table, cells)
+            self._count(done, table, Kind.SENTINELS, cells)
         for table, ranges in plan.ranges.items():
             done.ranged[table] = {each.cell for each in ranges}
             self._do(self._store.delete_ranges, table, ranges)
+            self._count(done, table, Kind.RANGES, (each.cell for each in ranges))
         for table, markers in plan.markers.items():
             self._remove_markers(table, markers, done)
         for table, versions in plan.exact.items():
             done.aborted += len(versions)
             self._do(self._store.delete_versions, table, versions)
+            self._count(done, table, Kind.VERSIONS, (cell for cell, _ in versions))
         if not self._dry_run:
             self._take_back_sentinels(plan, tables)
         return done
@@ -73,6 +79,8 @@ class Actions:
                 done.waiting.append(each.entry)
             else:
                 done.ranged.setdefault(table, set()).add(each.entry.cell)
+        for gone in (markers, bare):
+            self._count(done, table, Kind.RANGES, (each.entry.cell for each in gone))
         if hidden or standing:
             log.info("delete markers wait for replicas", table=str(table), markers=len(hidden) + len(standing))
 
@@ -91,6 +99,12 @@ class Actions:
         except UnknownTable:
             log.info("a table was dropped while it was swept", table=str(table))
             return None
+
+    def _count(self, done: Applied, table: TableRef, kind: Kind, cells: Iterable[Cell]) -> None:
+        """What was not confirmed by every copy counts too: some have it."""
+        tokens = None if self._dry_run else self._store.tokens(cell.row for cell in cells)
+        if tokens:
+            done.deleted.add(table, kind, tokens)
 
     def _look(self, plan: Plan) -> None:
         """Turn ranges to look into first into ranges to delete, one read of versions for each table."""

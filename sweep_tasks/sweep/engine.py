@@ -28,6 +28,7 @@ from sweep_tasks.queue.reader import DEFAULT_BATCH, Batch, QueueReader
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.activity import Written
 from sweep_tasks.sweep.budget import UNLIMITED, Budget, Spending
+from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.late import delete_aborted
@@ -40,6 +41,8 @@ from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 
 _LATE_PARTITIONS = 200
+_KEEP_EVERY_MS = 60_000
+"""One who is killed in the middle leaves no more than a minute of deletes uncounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class ShardSweep:
         self._reader = QueueReader(store, strategy, shard)
         self._cleaner = QueueCleaner(store, strategy, shard)
         self._spending = Spending(self._options.budget, clock)
+        self._kept_ms = clock.now_ms()
         self._summary = Summary(strategy, shard, horizon.sweep_ts, self._options.dry_run)
 
     @property
@@ -110,7 +114,17 @@ class ShardSweep:
         with self._timed("queue"):
             self._sweep_queue(begin)
         self._count_cells()
+        self._keep_deleted()
         return self._summary
+
+    def _keep_deleted(self) -> None:
+        """As statistics of the ring, for those who compact it."""
+        deleted = self._counted.deleted.taken()
+        for table, counts in deleted:
+            told = self._summary.tombstones
+            told[str(table)] = told.get(str(table), 0) + counts.tombstones
+        Deletions(self._store).add(deleted, self._clock.now_ms())
+        self._kept_ms = self._clock.now_ms()
 
     def _count_cells(self) -> None:
         self._summary.range_deletes = len(self._counted.ranged)
@@ -148,6 +162,8 @@ class ShardSweep:
         self._summary.batches += 1
         self._summary.entries += judged
         self._spending.spend(judged)
+        if self._clock.now_ms() - self._kept_ms >= _KEEP_EVERY_MS:
+            self._keep_deleted()
         # A run that ends inside a dedicated row would begin that row again: it may end only where something lasts.
         lasting = batch.through is not None or batch.uses_up_a_row
         return why or (self._spending.exhausted() if lasting else None)
@@ -215,7 +231,9 @@ class ShardSweep:
             self._delete_aborted(progress, aborted)
 
     def _delete_aborted(self, progress: int, aborted: set[int]) -> None:
-        delete_aborted(self._store, self._view, self._strategy, self._shard, progress, aborted)
+        self._counted.deleted.merge(
+            delete_aborted(self._store, self._view, self._strategy, self._shard, progress, aborted)
+        )
 
     def _stop(self, entries: Sequence[Entry], outcomes: dict[int, int]) -> tuple[int | None, str | None]:
         """The least start that can't be dealt with in this run, and why."""

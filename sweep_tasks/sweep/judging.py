@@ -157,6 +157,7 @@ class Judge:
         done: Applied = self._actions.apply(decided, self._view.tables)
         self._counted.ranged.add(done.ranged)
         self._counted.sentinels.add(done.sentinels)
+        self._counted.deleted.merge(done.deleted)
         self._summary.aborted_deletes += done.aborted
         return [parked(entry, WAITING_FOR_REPLICAS) for entry in done.waiting]
 

@@ -17,16 +17,17 @@ from sweep_tasks.queue.reader import QueueReader
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.rules import Plan, plan
+from sweep_tasks.sweep.tally import Tally
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.transactions.commits import ABORTED
 
 
 def delete_aborted(
     store: Store, view: SweepView, strategy: SweepStrategy, shard: int, progress: int, aborted: Collection[int]
-) -> None:
-    """The versions of these starts, all of the partition that the progress is in."""
+) -> Tally:
+    """The versions of these starts, all of the partition that the progress is in. Returned is what that took."""
     batch = QueueReader(store, strategy, shard).whole(progress // FINE, progress + 1)
     entries = [raw for raw in batch.entries if raw.start in aborted]
     readable, _ = view.decoded(entries, dict.fromkeys(aborted, ABORTED), strategy, shard)
     exact = plan(readable, strategy, view.tables, Protections([]), 0).exact
-    Actions(store, dry_run=False).apply(Plan(exact=exact), view.tables)
+    return Actions(store, dry_run=False).apply(Plan(exact=exact), view.tables).deleted

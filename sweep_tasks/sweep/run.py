@@ -16,6 +16,7 @@ from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.activity import Activity
+from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
 from sweep_tasks.sweep.judging import Judge
@@ -92,8 +93,10 @@ def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarant
     outcomes = CommitTable(store).abort([entry.start for entry in entries if entry.start is not None])
     readable, unreadable = view.decoded(raw, outcomes, strategy, shard)
     parking = Parking(store, TimestampService(store), strategy, shard)
-    judge = Judge(store, strategy, view, parking, clock, settings.grace_s, summary, Counted())
+    counted = Counted()
+    judge = Judge(store, strategy, view, parking, clock, settings.grace_s, summary, counted)
     judge.judge(readable, ProtectionCatalog(store).protections())
+    Deletions(store).add(counted.deleted, clock.now_ms())
     still = {entry.cell for entry in unreadable}
     quarantine.remove([entry for entry in entries if entry.cell not in still])
     return len(readable)

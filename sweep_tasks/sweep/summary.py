@@ -8,6 +8,7 @@ from typing import Any
 
 from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.sweep.activity import NONE, Written
+from sweep_tasks.sweep.tally import Tally
 
 
 @dataclass(slots=True)
@@ -32,6 +33,8 @@ class Summary:
     """Why it ended before everything was swept: blocked, entries, seconds or tombstones."""
     workers: int = 0
     """Processes of Spark that read and deleted; none where one process did everything."""
+    tombstones: dict[str, int] = field(default_factory=dict)
+    """By table, each one that was written; none in a store that has no tombstones."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
@@ -57,11 +60,13 @@ class DistinctCells:
 
 @dataclass(slots=True)
 class Counted:
-    """Cells counted once over all shards of one operation, and how much of each table was judged."""
+    """Cells counted once over all shards of one operation; how much of each table was judged; and what was written to
+    the store, every time."""
 
     ranged: DistinctCells = field(default_factory=DistinctCells)
     sentinels: DistinctCells = field(default_factory=DistinctCells)
     written: dict[TableRef, Written] = field(default_factory=dict)
+    deleted: Tally = field(default_factory=Tally)
 
     def add_written(self, found: Mapping[TableRef, Written]) -> None:
         for table, more in found.items():

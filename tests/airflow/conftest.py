@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,9 +72,9 @@ def queued_on_cassandra(
 
 
 @contextmanager
-def swept_by(airflow: LocalAirflow, settings_file: Path, url: str) -> Iterator[QueuedStore]:
+def swept_by(airflow: LocalAirflow, settings_file: Path, url: str, **settings: Any) -> Iterator[QueuedStore]:
     """What a test leaves running is ended, so that it does not sweep the next one's store."""
-    with QueuedStore(url, SHARDS) as made:
+    with QueuedStore(url, SHARDS, **settings) as made:
         settings_file.write_text(made.settings_file())
         yield made
     settings_file.write_text("")

@@ -6,7 +6,17 @@ import json
 import sys
 
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
+
+
+def started_by(dag: DAG) -> dict[str, object]:
+    """By which assets, and when."""
+    timetable = DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable
+    return {
+        "assets": sorted(asset.name for _, asset in timetable.asset_condition.iter_assets()),
+        "clock": getattr(timetable, "timetable", timetable).summary,
+    }
 
 
 def described(folder: str) -> dict[str, object]:
@@ -19,6 +29,7 @@ def described(folder: str) -> dict[str, object]:
                 "max_active_tasks": dag.max_active_tasks,
                 "max_active_runs": dag.max_active_runs,
                 "doc": dag.doc_md,
+                "started_by": started_by(dag),
                 "serialised": len(json.dumps(DagSerialization.to_dict(dag))),
                 "tasks": {
                     task.task_id: {
@@ -31,6 +42,7 @@ def described(folder: str) -> dict[str, object]:
                         "mapped": task.is_mapped,
                         "operator": [kind.__name__ for kind in type(task).__mro__],
                         "downstream": sorted(task.downstream_task_ids),
+                        "outlets": [each.name for each in task.outlets],
                     }
                     for task in dag.tasks
                 },

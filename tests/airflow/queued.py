@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Self
+from typing import Any, Self
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
@@ -26,11 +26,13 @@ TABLES = {strategy: TableRef.parse(f"app.{strategy}") for strategy in QUEUES}
 class QueuedStore:
     """A batch of a Spark job holds what one transaction wrote, and conservative tables keep nothing."""
 
-    def __init__(self, url: str, shards: int) -> None:
+    def __init__(self, url: str, shards: int, **settings: Any) -> None:
         self._shards = shards
-        self._settings = Settings(store=url, retention_s=0, spark_batch_entries=CELLS, sqlite_busy_timeout_s=300)
-        initialise_store(self._settings.store, self._settings)
-        self.store = open_store(self._settings.store, self._settings)
+        self.settings = Settings(
+            store=url, retention_s=0, spark_batch_entries=CELLS, sqlite_busy_timeout_s=300, **settings
+        )
+        initialise_store(self.settings.store, self.settings)
+        self.store = open_store(self.settings.store, self.settings)
         self.puncher = Puncher(self.store)
         self.timestamps = TimestampService(self.store)
         self.progress = Progress(self.store)
@@ -45,7 +47,7 @@ class QueuedStore:
         self.store.close()
 
     def settings_file(self) -> str:
-        given = self._settings
+        given = self.settings
         return (
             f'store = "{given.store}"\n'
             f"retention_s = {given.retention_s}\n"
@@ -55,7 +57,7 @@ class QueuedStore:
 
     def write(self, strategy: SweepStrategy, shard: int, times: int, clock: Clock | None = None) -> None:
         """So many transactions, each of which writes the same cells of the shard; a sweep from now on may go so far."""
-        with TransactionManager(self.store, self._settings, clock=clock, renew_leases=False) as manager:
+        with TransactionManager(self.store, self.settings, clock=clock, renew_leases=False) as manager:
             for number in range(times):
                 with manager.transaction() as tx:
                     for row, column in self.cells(strategy, shard):
@@ -77,7 +79,7 @@ class QueuedStore:
     @contextmanager
     def nobody_else_writes(self) -> Iterator[None]:
         """Whoever wants to write waits, in the middle of whatever it does; reading goes on. For SQLite."""
-        file = StoreLocation.parse(self._settings.store).path
+        file = StoreLocation.parse(self.settings.store).path
         assert file
         with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")

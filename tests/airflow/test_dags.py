@@ -8,19 +8,29 @@ import resource
 import statistics
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sweep_tasks.orchestration.compacting import task_of
 from sweep_tasks.orchestration.local_environment import DAGS
-from sweep_tasks.orchestration.names import LEGACY_SWEEP, PROTECTED_TIMESTAMPS, SNAPSHOT_EXPORT, TARGETED_SWEEP
-from sweep_tasks.orchestration.pools import pools_document
+from sweep_tasks.orchestration.names import (
+    COMPACTION,
+    LEGACY_SWEEP,
+    PROTECTED_TIMESTAMPS,
+    SNAPSHOT_EXPORT,
+    TARGETED_SWEEP,
+    TOMBSTONES_ASSET,
+)
+from sweep_tasks.orchestration.pools import compaction_pool, pools_document
 
 DESCRIBE = Path(__file__).with_name("describe_dags.py")
 SHARDS = 3
 LANES = 3
-SAYS_THE_SAME_AGAIN = {f"{PROTECTED_TIMESTAMPS}.check"}
+NODES = ("one", "10.0.0.2")
+SAYS_THE_SAME_AGAIN = {f"{PROTECTED_TIMESTAMPS}.check", f"{COMPACTION}.check"}
 """Tasks that are not worth another try."""
 
 
@@ -47,6 +57,7 @@ def in_fresh_interpreter(home: Path, *arguments: str) -> str:
         "SWEEPFLOW_SHARDS": str(SHARDS),
         "SWEEPFLOW_LEGACY_LANES": str(LANES),
         "SWEEPFLOW_STORE": "sqlite:////nowhere/at/all.db",
+        "SWEEPFLOW_COMPACTION_NODES": json.dumps({node: {"data": "/nowhere"} for node in NODES}),
     }
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -86,7 +97,7 @@ def test_each_shard_has_a_task_in_a_pool_of_its_own_that_the_command_creates(
 def test_no_shard_waits_for_another_and_each_can_make_the_run_fail(tasks: dict[str, dict[str, Any]]) -> None:
     swept = [name for name in tasks if ".shard_" in name]
     assert tasks["prepare"]["downstream"] == sorted(swept)
-    assert {tuple(tasks[name]["downstream"]) for name in swept} == {("check_lag", "finish")}
+    assert {tuple(tasks[name]["downstream"]) for name in swept} == {("announce_tombstones", "check_lag", "finish")}
     assert [name for name, task in tasks.items() if not task["downstream"]] == ["finish"]
 
 
@@ -122,6 +133,28 @@ def test_each_lane_in_which_tables_are_scanned_has_a_pool_of_its_own_that_the_co
     assert len(set(pools)) == LANES
     assert set(pools) == set(pools_document(SHARDS, LANES)) - set(pools_document(SHARDS))
     assert not any(task["mapped"] for task in tasks.values())
+
+
+def test_each_node_has_a_round_of_its_own_and_compacts_in_a_pool_of_its_own(found: dict[str, Any]) -> None:
+    dag = found["dags"][COMPACTION]
+    assert (dag["catchup"], dag["max_active_runs"]) == (False, 1)
+    tasks = dag["tasks"]
+    assert tasks["prepare"]["downstream"] == ["10-0-0-2.measure", "one.measure"]
+    for node in NODES:
+        steps = [task_of(node, name) for name in ("measure", "plan", "compact", "measure_again", "report")]
+        for step, after in pairwise(steps):
+            assert tasks[step]["downstream"] == [after]
+        assert tasks[steps[-1]]["downstream"] == ["check", "finish"]
+        assert tasks[task_of(node, "compact")]["pool"] == compaction_pool(node)
+        assert compaction_pool(node) in pools_document(SHARDS, nodes=NODES)
+    assert tasks["check"]["downstream"] == ["finish"]
+    assert [name for name, task in tasks.items() if not task["downstream"]] == ["finish"]
+
+
+def test_a_sweep_with_many_tombstones_and_the_clock_both_start_a_compaction(found: dict[str, Any]) -> None:
+    assert found["dags"][TARGETED_SWEEP]["tasks"]["announce_tombstones"]["outlets"] == [TOMBSTONES_ASSET]
+    assert found["dags"][COMPACTION]["started_by"] == {"assets": [TOMBSTONES_ASSET], "clock": "0 3 * * *"}
+    assert found["dags"][PROTECTED_TIMESTAMPS]["started_by"]["assets"] == []
 
 
 def test_parsing_costs_at_most_twice_an_empty_dag_file(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_a_backfill_on_cassandra_sweeps_each_hour_to_its_end(
         assert {(each["sweep_ts"], each["progress"]) for each in summaries.values()} == {(sweep_ts, sweep_ts - 1)}
         assert summaries["conservative.shard_0"]["engine"] == "spark"
         assert summaries["conservative.shard_0"]["range_deletes"] > 0
+        assert summaries["conservative.shard_0"]["tombstones"] == {"app.conservative": 40}, "each cell in two batches"
         assert {each["engine"] for task, each in summaries.items() if task != "conservative.shard_0"} == {"idle"}
     assert set(queued.progress.all().values()) == {reached[-1] - 1}
     assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}

@@ -52,7 +52,7 @@ def test_many_at_once_make_one_store(keyspace: str) -> None:
 def test_a_store_of_another_version_is_not_opened(keyspace: str, place: Place) -> None:
     address = CassandraAddress.parse(keyspace.removeprefix("cassandra:"))
     assert initialise(address, SETTINGS, STEPS[:2])
-    with pytest.raises(OlderSchema, match=r"has schema 2, this version needs 3; run 'sweepflow init"):
+    with pytest.raises(OlderSchema, match=f"has schema 2, this version needs {len(STEPS)}; run 'sweepflow init"):
         open_store(keyspace, SETTINGS)
     assert not initialise_store(keyspace, SETTINGS), "brought up, not made"
     with open_store(keyspace, SETTINGS) as store:

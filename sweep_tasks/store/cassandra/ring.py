@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from cassandra.cluster import Cluster
 from cassandra.metadata import Murmur3Token
 
+from sweep_tasks.model import LEAST_TOKEN
 from sweep_tasks.store.contract import Stretch
 
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
 
-LEAST_TOKEN = -(2**63)
 _TOKENS = 2**64
 _token = Struct(">q")
 

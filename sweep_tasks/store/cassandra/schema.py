@@ -7,20 +7,15 @@ is derived from the name, and both create the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, ForeignStore, NewerSchema, NotInitialised, OlderSchema
-from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.store.cassandra.address import CassandraAddress
 from sweep_tasks.store.cassandra.catalog import CATALOG, Catalog
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.names import quoted
-from sweep_tasks.store.system import ALERT_TABLES, COORDINATION_TABLES, LEGACY_TABLES, QUEUE_TABLES
-
-Step = Mapping[TableRef, TableMetadata]
-STEPS: Sequence[Step] = (COORDINATION_TABLES, QUEUE_TABLES, ALERT_TABLES, LEGACY_TABLES)
-"""Only ever added to. Step n takes a store from version n to n + 1."""
+from sweep_tasks.store.system import STEPS, Step
 
 
 def initialise(address: CassandraAddress, settings: Settings, steps: Sequence[Step] = STEPS) -> bool:

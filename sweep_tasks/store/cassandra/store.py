@@ -145,6 +145,9 @@ class CassandraStore(Store):
     def row_order(self, row: bytes) -> object:
         return token_of(row), row
 
+    def tokens(self, rows: Iterable[bytes]) -> list[int]:
+        return [token_of(row) for row in rows]
+
     # --- cells: writing -------------------------------------------------------------------------------------------
 
     def put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]]) -> None:

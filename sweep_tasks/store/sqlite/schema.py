@@ -8,13 +8,13 @@ what the later steps promise.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreUnavailable
 from sweep_tasks.model import Layout, TableMetadata, TableRef
+from sweep_tasks.store import system
 from sweep_tasks.store.metadata import dump_metadata
 from sweep_tasks.store.sqlite.connection import Connections
-from sweep_tasks.store.system import ALERT_TABLES, COORDINATION_TABLES, LEGACY_TABLES, QUEUE_TABLES
 
 APPLICATION_ID = 0x53574550
 Step = Callable[[sqlite3.Connection], None]
@@ -56,30 +56,20 @@ def add_table(connection: sqlite3.Connection, table: TableRef, metadata: TableMe
     return True
 
 
-def _catalog_and_coordination(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        "CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL)"
-    )
-    for table, metadata in COORDINATION_TABLES.items():
-        add_table(connection, table, metadata)
+def _climbing(number: int, tables: Mapping[TableRef, TableMetadata]) -> Step:
+    def step(connection: sqlite3.Connection) -> None:
+        if number == 0:
+            connection.execute(
+                "CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, "
+                "metadata TEXT NOT NULL)"
+            )
+        for table, metadata in tables.items():
+            add_table(connection, table, metadata)
+
+    return step
 
 
-def _queue(connection: sqlite3.Connection) -> None:
-    for table, metadata in QUEUE_TABLES.items():
-        add_table(connection, table, metadata)
-
-
-def _alerts(connection: sqlite3.Connection) -> None:
-    for table, metadata in ALERT_TABLES.items():
-        add_table(connection, table, metadata)
-
-
-def _legacy_sweeps(connection: sqlite3.Connection) -> None:
-    for table, metadata in LEGACY_TABLES.items():
-        add_table(connection, table, metadata)
-
-
-STEPS: Sequence[Step] = (_catalog_and_coordination, _queue, _alerts, _legacy_sweeps)
+STEPS: Sequence[Step] = tuple(_climbing(number, tables) for number, tables in enumerate(system.STEPS))
 """Only ever added to. Step n takes a store from version n to n + 1."""
 
 

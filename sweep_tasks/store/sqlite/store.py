@@ -52,6 +52,7 @@ from sweep_tasks.store.sqlite.schema import (
     physical_name,
     quoted,
 )
+from sweep_tasks.store.sqlite.vacuum import How, Vacuumed, how, size, vacuum
 
 CELLS_PER_TRANSACTION = 10_000
 CELLS_PER_STATEMENT = 500
@@ -347,13 +348,13 @@ class SQLiteStore(Store):
     # --- housekeeping -------------------------------------------------------------------------------------------
 
     def size(self) -> Size:
-        """By pages, so that what still stands in the log counts too. Deleting frees pages, the file keeps its size."""
-        with self._connections.reading() as connection:
-            bytes_a_page, pages, free = (
-                int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-                for name in ("page_size", "page_count", "freelist_count")
-            )
-        return Size((pages - free) * bytes_a_page, free * bytes_a_page)
+        return size(self._connections)
+
+    def vacuum(self) -> Vacuumed:
+        return vacuum(self._connections)
+
+    def how_to_vacuum(self) -> How:
+        return how(self._connections)
 
     def close(self) -> None:
         self._connections.close()

@@ -8,8 +8,8 @@ from typing import Any
 from sweep_tasks.compaction.facts import Facts, later_joined
 from sweep_tasks.compaction.metadata import Metadata
 from sweep_tasks.compaction.proof import Known, TableFacts
-from sweep_tasks.compaction.ranges import TokenHistogram
 from sweep_tasks.compaction.sstables import Identity
+from sweep_tasks.sweep.ranges import TokenHistogram
 
 STCS = {"class": "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"}
 TABLE = "ks.t"

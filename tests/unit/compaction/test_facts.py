@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep_tasks.compaction.facts import MOST_WRITE_TIMES, Facts, Written, later_joined
-from sweep_tasks.compaction.ranges import TokenHistogram
+from sweep_tasks.sweep.ranges import TokenHistogram
 from tests.unit.compaction.proving import facts, places
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.compaction.overlaps import GREATEST_TOKEN, LEAST_TOKEN, Spread, keys_in_reach, overlap
+from sweep_tasks.compaction.overlaps import Spread, keys_in_reach, overlap
+from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN
 
 spreads = st.tuples(st.integers(0, 9), st.integers(-9, 9), st.integers(-9, 9)).map(
     lambda drawn: Spread(drawn[0], min(drawn[1:]), max(drawn[1:]))

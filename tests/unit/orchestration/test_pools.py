@@ -1,6 +1,14 @@
 from __future__ import annotations
 
-from sweep_tasks.orchestration.pools import SWEPT, lane_pools, pool_name, pool_names, pool_problem, pools_document
+from sweep_tasks.orchestration.pools import (
+    SWEPT,
+    compaction_pool,
+    lane_pools,
+    pool_name,
+    pool_names,
+    pool_problem,
+    pools_document,
+)
 from sweep_tasks.queue.progress import QUEUES
 
 
@@ -23,6 +31,15 @@ def test_each_lane_in_which_tables_are_scanned_has_a_pool_with_one_slot() -> Non
     document = pools_document(1, lanes=2)
     assert list(document)[2:] == lane_pools(2) == ["legacy_0", "legacy_1"]
     assert document["legacy_1"]["slots"] == 1
+
+
+def test_each_node_that_is_compacted_has_a_pool_with_one_slot() -> None:
+    document = pools_document(1, nodes=["one", "10.0.0.2"])
+    assert list(document)[2:] == ["compact_one", "compact_10.0.0.2"]
+    assert document["compact_one"]["slots"] == 1
+    problem = pool_problem([compaction_pool("one")], {})
+    assert problem is not None
+    assert problem.startswith("pools: compact_one is missing; run 'sweepflow airflow pools'")
 
 
 def test_pools_as_they_should_be_are_no_problem_and_others_do_not_matter() -> None:

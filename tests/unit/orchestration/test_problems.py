@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from sweep_tasks.orchestration.names import COMPACTION, PROTECTED_TIMESTAMPS
 from sweep_tasks.orchestration.problems import send_if_new
 
 
@@ -71,3 +72,18 @@ def test_a_store_that_can_not_be_asked_silences_nobody(settled: pytest.MonkeyPat
         send_if_new(["record a gone"], send)
     assert send.sent == 1
     assert "alerts may come twice" in logs[0]["event"]
+
+
+@pytest.mark.usefixtures("settled")
+def test_what_is_told_of_one_dag_silences_no_other(send: Sender) -> None:
+    for _ in range(2):
+        send_if_new(["the same"], send, COMPACTION)
+        send_if_new(["the same"], send, PROTECTED_TIMESTAMPS)
+    assert send.sent == 2
+
+
+def test_each_dag_has_its_own_time_after_which_it_tells_again(settled: pytest.MonkeyPatch, send: Sender) -> None:
+    settled.setenv("SWEEPFLOW_COMPACTION_ALERT_AGAIN_S", "0")
+    for _ in range(2):
+        send_if_new(["the same"], send, COMPACTION)
+    assert send.sent == 2

@@ -10,7 +10,7 @@ from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsL
 from airflow.sdk.observability import stats
 
 from sweep_tasks.errors import StoreBusy
-from sweep_tasks.orchestration.stats import operations_told, tell_report
+from sweep_tasks.orchestration.stats import operations_told, tell_compaction, tell_report
 from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted
 
 
@@ -69,3 +69,18 @@ def test_a_report_is_told_in_figures(figures: Figures) -> None:
         "sweepflow.protection.problems": 1,
     }
     assert figures.counted == {"sweepflow.protection.reconciled.released": 2, "sweepflow.protection.reconciled.gone": 0}
+
+
+def test_a_round_on_a_node_is_told_in_figures_and_a_dry_run_has_dropped_nothing(figures: Figures) -> None:
+    said = {
+        "node": "10.0.0.2", "dry_run": False, "dropped": 700, "kept": {"gc_grace": 20},
+        "tombstones": {"before": 720, "after": 20}, "near_failing": [{}],
+    }  # fmt: skip
+    tell_compaction(said)
+    tell_compaction(said | {"dry_run": True})
+    assert figures.counted == {"sweepflow.compaction.10_0_0_2.dropped": 700}
+    assert figures.standing == {
+        "sweepflow.compaction.10_0_0_2.tombstones": 20,
+        "sweepflow.compaction.10_0_0_2.near_failing": 1,
+        "sweepflow.compaction.10_0_0_2.kept.gc_grace": 20,
+    }

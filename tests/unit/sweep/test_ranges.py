@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.compaction.overlaps import GREATEST_TOKEN, LEAST_TOKEN
-from sweep_tasks.compaction.ranges import DeletedRange, TokenHistogram
 from sweep_tasks.errors import BadValue
+from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN
+from sweep_tasks.sweep.ranges import DeletedRange, TokenHistogram
 
 PART = 2**48
 """One of the 65 536 parts of the ring that are looked at unless told otherwise."""
@@ -124,3 +124,30 @@ def test_merging_leaves_the_other_as_it_was() -> None:
     one.merge(two)
     one.add(9, 5)
     assert (one.deleted, two.deleted) == (9, 3)
+
+
+@given(st.lists(tokens, max_size=40), sizes)
+def test_many_at_once_are_the_same_as_one_by_one(given_tokens: list[int], most: int) -> None:
+    at_once = TokenHistogram(most)
+    at_once.add_all(given_tokens)
+    assert at_once.document() == histogram([(token, 1) for token in given_tokens], most).document()
+
+
+@pytest.mark.parametrize("token", [LEAST_TOKEN - 1, GREATEST_TOKEN + 1])
+def test_of_many_none_may_lie_beyond_the_ring(token: int) -> None:
+    counted = TokenHistogram()
+    with pytest.raises(BadValue, match="tokens: must be from"):
+        counted.add_all([0, token])
+    assert counted.deleted == 0
+
+
+@given(deletes, sizes, tokens, tokens)
+def test_what_was_compacted_is_left_out_and_nothing_beyond_it(
+    deleted: list[tuple[int, int]], most: int, one: int, other: int
+) -> None:
+    first, last = sorted((one, other))
+    beyond = sum(count for token, count in deleted if not first <= token <= last)
+    left = histogram(deleted, most).without(first, last)
+    assert left.deleted >= beyond
+    assert histogram(deleted).without(first, last).deleted == beyond, "exact while every token has a range"
+    assert histogram(deleted, most).without(LEAST_TOKEN, GREATEST_TOKEN).deleted == 0

@@ -7,12 +7,14 @@ added, never on the order or on how the work was shared out: so every task of a 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from sweep_tasks.compaction.overlaps import GREATEST_TOKEN, LEAST_TOKEN
 from sweep_tasks.errors import BadValue
+from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN
+from sweep_tasks.store.chunks import chunks
 
 RING_BITS = 64
 
@@ -42,6 +44,15 @@ class TokenHistogram:
             self._deleted[_range_of(token, self._bits)] += count
             self._fit()
 
+    def add_all(self, tokens: Collection[int]) -> None:
+        """One for each, the same as adding them one by one; several times as fast."""
+        if tokens and not (min(tokens) >= LEAST_TOKEN and max(tokens) <= GREATEST_TOKEN):
+            raise BadValue("tokens", f"must be from {LEAST_TOKEN} to {GREATEST_TOKEN}")
+        for part in chunks(tokens, 4 * self._most):
+            shift = RING_BITS - self._bits
+            self._deleted.update([(token - LEAST_TOKEN) >> shift for token in part])
+            self._fit()
+
     def merge(self, other: TokenHistogram) -> None:
         """Afterwards this is what it would be had everything been added to it; the smaller of the two sizes holds."""
         bits = min(self._bits, other._bits)
@@ -58,6 +69,16 @@ class TokenHistogram:
         """At most this much was deleted there: ranges that reach across an end are counted whole."""
         first, last = _range_of(first_token, self._bits), _range_of(last_token, self._bits)
         return sum(count for number, count in self._deleted.items() if first <= number <= last)
+
+    def without(self, first_token: int, last_token: int) -> TokenHistogram:
+        """What is left when all between these was compacted: ranges that reach across an end stay whole."""
+        left = TokenHistogram(self._most)
+        left._bits = self._bits
+        for number, count in self._deleted.items():
+            first, last, _ = _tokens_of(number, count, self._bits)
+            if not first_token <= first <= last <= last_token:
+                left._deleted[number] = count
+        return left
 
     def meets(self, other: TokenHistogram) -> bool:
         """Whether both may have the same token. Yes is a guess, as ranges are counted whole; no is certain."""
@@ -88,9 +109,14 @@ class TokenHistogram:
         return histogram
 
     def _fit(self) -> None:
-        while len(self._deleted) > self._most:
-            self._deleted = _coarser(self._deleted, 1)
-            self._bits -= 1
+        """As fine as it may be. Looked for by halves: tokens are all over the ring, so that most steps join nothing."""
+        if len(self._deleted) > self._most:
+            fewest = 1 + bisect_left(range(1, self._bits + 1), True, key=self._would_fit)
+            self._deleted = _coarser(self._deleted, fewest)
+            self._bits -= fewest
+
+    def _would_fit(self, by_bits: int) -> bool:
+        return len({number >> by_bits for number in self._deleted}) <= self._most
 
 
 def _range_of(token: int, bits: int) -> int:

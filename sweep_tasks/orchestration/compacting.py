@@ -1,0 +1,240 @@
+"""The tasks of the DAG `compaction`: for each node measure, plan, compact, measure again, report; then the check.
+
+What a task finds goes to the next as a document, its XCom. Each looks anew at what may have changed since: a plan is
+proved once more before a file is rewritten. The check comes last and fails alone, so that what was compacted stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseBranchOperator, BaseOperator, Param
+
+from spark_jobs.environment import SSTABLE_STATISTICS
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.errors import ReadsNearFailing, SweepflowError
+from sweep_tasks.orchestration.pools import compaction_pool
+from sweep_tasks.orchestration.prepare import check_pools, explained, spark_connection
+from sweep_tasks.orchestration.protecting import listed
+from sweep_tasks.orchestration.spark_job import SparkJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+MEASURE, PLAN, COMPACT, MEASURE_AGAIN, REPORT = "measure", "plan", "compact", "measure_again", "report"
+
+
+def compaction_form() -> dict[str, Param]:
+    return {
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Measure, plan and say what would be compacted; rewrite nothing, flush nothing.",
+        ),
+        "tables": Param(
+            "",
+            type=["string", "null"],
+            title="Tables",
+            description="Separated by commas: shop.orders, shop.items. Empty: all of them, the sweep's own too.",
+        ),
+        "budget_bytes": Param(
+            0,
+            type="integer",
+            minimum=0,
+            title="Bytes at most",
+            description="That each node may rewrite in this run. 0: what the setting compaction_budget_bytes says.",
+        ),
+    }
+
+
+def group_of(node: str) -> str:
+    """The task group of a node: its name, without the dots, which Airflow keeps for itself."""
+    return node.replace(".", "-")
+
+
+def task_of(node: str, name: str) -> str:
+    return f"{group_of(node)}.{name}"
+
+
+class PrepareCompaction(BaseBranchOperator):
+    """Is there anything to compact, and everything there that it needs? Where there is nothing, all others are skipped
+    and the run is green."""
+
+    def __init__(self, *, nodes: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.nodes = list(nodes)
+
+    def choose_branch(self, context: Context) -> Iterable[str]:
+        for line in _asked_for(context):
+            self.log.info("%s", line)
+        try:
+            settings = load_settings()
+            if nothing := nothing_to_compact(settings):
+                self.log.info("%s", nothing)
+                return []
+            if any(not settings.compaction_nodes[node].prefix for node in self.nodes):
+                spark_connection()
+            check_pools([compaction_pool(node) for node in self.nodes])
+        except SweepflowError as error:
+            raise explained(error) from None
+        return [task_of(node, MEASURE) for node in self.nodes]
+
+
+def nothing_to_compact(settings: Settings) -> str | None:
+    """Why there is nothing to do, in a sentence."""
+    from sweep_tasks.store import StoreLocation
+
+    location = StoreLocation.parse(settings.store)
+    if not location.cassandra:
+        return (
+            f"nothing to compact: a store of kind {location.scheme} has no tombstones, what is deleted is gone; "
+            "'sweepflow compaction vacuum --dry-run' says whether its file has room to give back"
+        )
+    if not settings.compaction_nodes:
+        return (
+            "nothing to compact: the setting compaction_nodes names no node; 'sweepflow compaction ranges' shows where "
+            "sweeps have left tombstones"
+        )
+    return None
+
+
+def _asked_for(context: Context) -> Iterable[str]:
+    for events in context["triggering_asset_events"].values():
+        for event in events:
+            extra = event.extra
+            yield f"started by run {extra.get('run_id')} of the sweep, which wrote {extra.get('tombstones')} tombstones"
+
+
+class _OfNode(BaseOperator):
+    """A step of a node's round; its result is a document."""
+
+    def __init__(self, *, node: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.node = node
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        try:
+            return self.step(load_settings(), context)
+        except SweepflowError as error:
+            raise explained(error) from None
+
+    def step(self, settings: Settings, context: Context) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def found(self, context: Context, name: str) -> dict[str, Any]:
+        """What another step of this node has found."""
+        document: dict[str, Any] = context["ti"].xcom_pull(task_ids=task_of(self.node, name))
+        return document
+
+
+class MeasureNode(SparkJobOperator):
+    """By Spark where the node's files can be read directly; through the node's prefix in this process."""
+
+    def __init__(self, *, node: str, **kwargs: Any) -> None:
+        super().__init__(application=SSTABLE_STATISTICS, name=f"measure-{node}", **kwargs)
+        self.node = node
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # ours has a result
+        from sweep_tasks.compaction import rounds
+
+        tables = _tables(context)
+        try:
+            settings = load_settings()
+            if settings.compaction_nodes[self.node].prefix:
+                document = rounds.measure(settings, self.node, tables)
+            else:
+                named = ["--tables", ",".join(tables)] if tables else []
+                document = self.submit(settings, ["--node", self.node, *named], context)
+        except SweepflowError as error:
+            raise explained(error) from None
+        self.log.info("%s", measured_line(document))
+        return document
+
+
+class PlanNode(_OfNode):
+    def step(self, settings: Settings, context: Context) -> dict[str, Any]:
+        from sweep_tasks.compaction import rounds
+
+        document = rounds.plan(settings, self.node, self.found(context, MEASURE), _tables(context))
+        for each in document["compactions"]:
+            self.log.info("would compact %s files of %s (%s)", len(each["files"]), each["table"], each["reason"])
+        for each in document["blocked"]:
+            self.log.info("%s", each["sentence"])
+        return document
+
+
+class CompactNode(_OfNode):
+    """In the node's own pool: two compactions of one node would wait for each other inside Cassandra anyway."""
+
+    def __init__(self, *, node: str, **kwargs: Any) -> None:
+        super().__init__(node=node, pool=compaction_pool(node), **kwargs)
+
+    def step(self, settings: Settings, context: Context) -> dict[str, Any]:
+        from sweep_tasks.compaction import rounds
+
+        params = context["params"]
+        budget = params["budget_bytes"] or None
+        return rounds.compact(settings, self.node, self.found(context, PLAN), budget, dry_run=params["dry_run"])
+
+
+class MeasureAgain(_OfNode):
+    """In this process: what was not rewritten is known already."""
+
+    def step(self, settings: Settings, context: Context) -> dict[str, Any]:
+        from sweep_tasks.compaction import rounds
+
+        document = rounds.measure(settings, self.node, _tables(context))
+        self.log.info("%s", measured_line(document))
+        return document
+
+
+class ReportNode(_OfNode):
+    def step(self, settings: Settings, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the same for all steps)
+        from sweep_tasks.compaction import rounds
+        from sweep_tasks.orchestration.stats import tell_compaction
+
+        document = rounds.report(*(self.found(context, name) for name in (MEASURE, PLAN, COMPACT, MEASURE_AGAIN)))
+        for line in document["sentences"]:
+            self.log.info("%s", line)
+        tell_compaction(document)
+        return document
+
+
+class CheckReads(BaseOperator):
+    """Fails if a read comes near the number of dead cells at which the server gives up."""
+
+    def __init__(self, *, nodes: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.nodes = list(nodes)
+
+    def execute(self, context: Context) -> None:
+        pulled = context["ti"].xcom_pull(task_ids=[task_of(node, REPORT) for node in self.nodes])
+        reports = [report for report in pulled or () if report]
+        near = [near_failing(report["node"], each) for report in reports for each in report["near_failing"]]
+        for sentence, _ in near:
+            self.log.error("%s", sentence)
+        if near:
+            raise ReadsNearFailing([sentence for sentence, _ in near], [about for _, about in near])
+
+
+def near_failing(node: str, found: Mapping[str, Any]) -> tuple[str, str]:
+    """A sentence for people, and what it is about, the same in every run."""
+    where = f"node {node}, table {found['table']}"
+    sentence = (
+        f"{where}: a partition (token {found['token']}) has {found['longest_run']} dead cells in a row, and a read of "
+        f"it fails at {found['fails_at']}; the report of the run says what keeps them"
+    )
+    return sentence, f"{where}, token {found['token']}"
+
+
+def measured_line(document: Mapping[str, Any]) -> str:
+    return (
+        f"{document['files']} files of {document['bytes']} bytes: {document['droppable']} tombstones can be dropped, "
+        f"{document['waiting']} wait for gc_grace"
+    )
+
+
+def _tables(context: Context) -> list[str]:
+    return listed(context["params"]["tables"] or "")

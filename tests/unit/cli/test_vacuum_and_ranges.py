@@ -1,0 +1,71 @@
+"""What the command says of compaction where there are no tombstones, and where sweeps have left some."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweep_tasks.model import MAX_TS, Cell, TableMetadata, TableRef
+from sweep_tasks.store.sqlite import SQLiteStore
+from tests.unit.cli.test_cli import sweepflow
+
+TABLE = TableRef.parse("app.items")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store of which much was deleted."""
+    file = tmp_path / "store.db"
+    SQLiteStore.initialise(file)
+    with SQLiteStore(file) as store:
+        store.create_table(TABLE, TableMetadata())
+        cells = [Cell(b"row-%04d" % number, b"c") for number in range(4_000)]
+        store.put(10, {TABLE: dict.fromkeys(cells, b"v" * 500)})
+        store.delete_versions(TABLE, [(cell, 10) for cell in cells[10:]])
+    return file
+
+
+def test_sqlite_says_that_it_has_no_tombstones_and_gives_its_free_pages_back(path: Path) -> None:
+    url = f"sqlite:///{path}"
+    before = path.stat().st_size
+    dry = sweepflow("compaction", "vacuum", "--dry-run", "--json", "--store", url)
+    assert dry.code == 0
+    assert (dry.document["tombstones"], dry.document["how"], dry.document["bytes_freed"]) == (0, "vacuum", 0)
+    assert dry.document["bytes_free"] > 1024 * 1024
+    assert path.stat().st_size == before
+
+    done = sweepflow("compaction", "vacuum", "--store", url)
+    assert "SQLite has no tombstones" in done.out
+    assert "MiB went back to the disk" in done.out
+    assert path.stat().st_size <= before - dry.document["bytes_free"]
+    with SQLiteStore(path) as store:
+        assert len(store.scan(TABLE, MAX_TS).items) == 10
+
+    again = sweepflow("compaction", "vacuum", "--store", url)
+    assert "nothing to give back" in again.out
+
+
+def test_who_is_busy_with_the_file_is_waited_for_and_then_named(path: Path) -> None:
+    with SQLiteStore(path)._connections.writing():
+        refused = sweepflow(
+            "compaction", "vacuum", "--json", "--store", f"sqlite:///{path}", SWEEPFLOW_SQLITE_BUSY_TIMEOUT_S="0.1"
+        )
+    assert (refused.code, refused.document["error"]) == (4, "unavailable")
+    assert "locked by another process" in refused.document["message"]
+
+
+def test_memory_has_nothing_to_do() -> None:
+    answer = sweepflow("compaction", "vacuum", "--store", "memory:")
+    assert (answer.code, "nothing to compact, nothing to vacuum" in answer.out) == (0, True)
+
+
+def test_a_store_without_a_ring_says_so(path: Path) -> None:
+    assert sweepflow("compaction", "ranges", "--json", "--store", "memory:").document == {"ring": False, "tables": []}
+    answer = sweepflow("compaction", "ranges", "--store", f"sqlite:///{path}")
+    assert (answer.code, "no ring and no tombstones" in answer.out) == (0, True)
+
+
+def test_what_was_done_needs_a_node() -> None:
+    answer = sweepflow("compaction", "ranges", "--done", "--store", "memory:")
+    assert (answer.code, "needs --node" in answer.err) == (2, True)

@@ -1,0 +1,60 @@
+"""A run of the sweep tells of its tombstones when they are many, all shards together."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from sweep_tasks.orchestration.announcing import AnnounceTombstones, by_table, tombstones_asset, worth_telling
+
+SHARDS = {
+    "a": {"tombstones": {"shop.orders": 600, "shop.items": 3}},
+    "b": {"tombstones": {"shop.orders": 500}},
+    "failed": None,
+    "idle": {"tombstones": {}},
+}
+
+
+class Instance:
+    """Of a task, as much as the announcement needs."""
+
+    def xcom_pull(self, task_ids: list[str]) -> list[dict[str, Any] | None]:
+        return [SHARDS[task] for task in task_ids]
+
+
+def announced(monkeypatch: pytest.MonkeyPatch, allowed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The result of the task, and what the event says."""
+    monkeypatch.setenv("SWEEPFLOW_COMPACTION_AFTER_TOMBSTONES", str(allowed))
+    with DAG("sweep", schedule=None):
+        announce = AnnounceTombstones(task_id="announce")
+        for task in SHARDS:
+            EmptyOperator(task_id=task) >> announce
+    events = OutletEventAccessors()
+    result = announce.execute(cast(Any, {"ti": Instance(), "outlet_events": events, "run_id": "hourly"}))
+    return result, dict(events[tombstones_asset()].extra)
+
+
+def test_what_all_shards_wrote_is_told_by_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, extra = announced(monkeypatch, 1_102)
+    assert result == {"tombstones": 1_103, "tables": {"shop.orders": 1_100, "shop.items": 3}}
+    assert extra == {**result, "run_id": "hourly"}
+
+
+def test_as_many_as_are_allowed_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AirflowSkipException, match=r"1103 tombstones were written; .* after more than 1103"):
+        announced(monkeypatch, 1_103)
+
+
+def test_nought_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AirflowSkipException, match="compaction_after_tombstones is 0"):
+        announced(monkeypatch, 0)
+    assert not worth_telling(10**9, 0)
+
+
+def test_a_shard_without_a_summary_wrote_nothing_that_is_known_of() -> None:
+    assert by_table([None, None]) == {}

@@ -1,0 +1,73 @@
+"""What the DAG says where there is nothing to compact, and when reads are about to fail."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import ReadsNearFailing
+from sweep_tasks.orchestration.compacting import CheckReads, PrepareCompaction, nothing_to_compact, task_of
+
+NODES = {"one": {"data": "/var/lib/cassandra/data"}, "10.0.0.2": {"data": "/var/lib/cassandra/data"}}
+CASSANDRA = "cassandra://nowhere:9042/shop"
+RUN = {"table": "shop.orders", "token": -42, "longest_run": 59_800, "file": "f", "reads": "warned", "fails_at": 100_000}
+
+
+class Instance:
+    """Of a task, as much as the check needs."""
+
+    def __init__(self, reports: dict[str, Any]) -> None:
+        self._reports = reports
+
+    def xcom_pull(self, task_ids: list[str]) -> list[Any]:
+        return [self._reports.get(task) for task in task_ids]
+
+
+def check(reports: dict[str, Any]) -> None:
+    CheckReads(task_id="check", nodes=list(NODES)).execute(cast(Any, {"ti": Instance(reports)}))
+
+
+def report(node: str, *near: dict[str, Any]) -> dict[str, Any]:
+    return {task_of(node, "report"): {"node": node, "near_failing": list(near)}}
+
+
+@pytest.mark.parametrize(("store", "kind"), [("sqlite:////nowhere/at/all.db", "sqlite"), ("memory:", "memory")])
+def test_a_store_without_tombstones_says_so_and_nothing_else_is_done(
+    monkeypatch: pytest.MonkeyPatch, store: str, kind: str
+) -> None:
+    said = nothing_to_compact(Settings(store=store, compaction_nodes=NODES))  # type: ignore[arg-type]
+    assert said is not None
+    assert f"a store of kind {kind} has no tombstones" in said
+    monkeypatch.setenv("SWEEPFLOW_STORE", store)
+    prepare = PrepareCompaction(task_id="prepare", nodes=list(NODES))
+    assert prepare.choose_branch(cast(Any, {"triggering_asset_events": {}})) == []
+
+
+def test_where_no_node_is_named_the_counts_of_the_sweeps_are_pointed_to() -> None:
+    said = nothing_to_compact(Settings(store=CASSANDRA))
+    assert said is not None
+    assert "compaction_nodes names no node; 'sweepflow compaction ranges'" in said
+    assert nothing_to_compact(Settings(store=CASSANDRA, compaction_nodes=NODES)) is None  # type: ignore[arg-type]
+
+
+def test_while_no_read_is_near_failing_the_check_is_green_though_a_node_was_not_reached() -> None:
+    check(report("one"))
+    check({})
+
+
+def test_a_partition_near_failing_is_named_with_node_table_and_number() -> None:
+    with pytest.raises(ReadsNearFailing) as error:
+        check(report("one") | report("10.0.0.2", RUN, RUN | {"token": 7}))
+    assert "node 10.0.0.2, table shop.orders: a partition (token -42) has 59800 dead cells in a row" in str(error.value)
+    assert error.value.about == tuple(f"node 10.0.0.2, table shop.orders, token {token}" for token in (-42, 7))
+
+
+def test_what_it_is_about_stays_the_same_while_the_run_of_dead_cells_grows() -> None:
+    abouts = []
+    for length in (59_800, 70_000):
+        with pytest.raises(ReadsNearFailing) as error:
+            check(report("one", RUN | {"longest_run": length}))
+        abouts.append(error.value.about)
+    assert abouts[0] == abouts[1]

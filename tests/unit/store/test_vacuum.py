@@ -1,0 +1,104 @@
+"""A SQLite file gives the room that deletes left in it back to the disk, and keeps every byte that is stored."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from sweep_tasks.errors import StoreBusy, StoreUnavailable
+from sweep_tasks.model import MAX_TS, Cell, TableMetadata, TableRef
+from sweep_tasks.store.sqlite import SQLiteStore
+
+TABLE = TableRef.parse("app.items")
+
+
+class Made(NamedTuple):
+    store: SQLiteStore
+    path: Path
+
+    def contents(self) -> tuple[Any, ...]:
+        cells = self.store.scan(TABLE, MAX_TS, limit=10_000).items
+        with closing(sqlite3.connect(self.path)) as connection:
+            schema = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+            versions = [connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")]
+        return cells, self.store.tables(), schema, versions
+
+    def bytes_on_disk(self) -> int:
+        return sum(file.stat().st_size for file in self.path.parent.glob("store.db*"))
+
+
+@pytest.fixture(params=["vacuum", "incremental_vacuum"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
+    with half_empty(tmp_path / "store.db", request.param) as found:
+        yield found
+
+
+@contextmanager
+def half_empty(path: Path, how: str) -> Iterator[Made]:
+    """With most of what was in it deleted again."""
+    if how == "incremental_vacuum":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA auto_vacuum = incremental")
+            connection.execute("VACUUM")
+    SQLiteStore.initialise(path)
+    with closing(SQLiteStore(path, busy_timeout_s=0.2)) as store:
+        assert store.how_to_vacuum() == how
+        store.create_table(TABLE, TableMetadata())
+        cells = [Cell(b"row-%04d" % number, b"c") for number in range(2_000)]
+        store.put(10, {TABLE: dict.fromkeys(cells, b"v" * 500)})
+        store.delete_versions(TABLE, [(cell, 10) for cell in cells[100:]])
+        yield Made(store, path)
+
+
+def test_the_file_shrinks_by_what_was_free_and_holds_the_same(made: Made) -> None:
+    before, contents, on_disk = made.store.size(), made.contents(), made.bytes_on_disk()
+    assert before.free > 10 * before.used / 2
+    done = made.store.vacuum()
+    assert (done.before, done.waiting) == (before, False)
+    assert done.after.free == 0
+    assert done.after.used <= before.used
+    assert made.contents() == contents
+    assert made.bytes_on_disk() <= on_disk - before.free
+    assert made.path.stat().st_size == sum(done.after)
+
+
+def test_again_changes_nothing(made: Made) -> None:
+    first = made.store.vacuum().after
+    assert made.store.vacuum().after == first
+
+
+def test_while_somebody_writes_it_is_refused_and_nothing_changed(made: Made) -> None:
+    before, contents = made.store.size(), made.contents()
+    with closing(sqlite3.connect(made.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy, match="locked by another process"):
+            made.store.vacuum()
+        other.execute("ROLLBACK")
+    assert (made.store.size(), made.contents()) == (before, contents)
+
+
+def test_while_somebody_reads_it_is_done_and_says_that_the_file_shrinks_later(made: Made) -> None:
+    contents = made.contents()
+    with closing(sqlite3.connect(made.path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM catalog").fetchone()
+        assert made.store.vacuum().waiting
+        assert made.contents() == contents
+        other.execute("ROLLBACK")
+
+
+def test_a_disk_without_room_for_a_second_copy_is_named_before_anything_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with half_empty(tmp_path / "store.db", "vacuum") as made:
+        usage, before = shutil.disk_usage(tmp_path), made.store.size()
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
+        with pytest.raises(StoreUnavailable, match="1000 are free; make room"):
+            made.store.vacuum()
+        assert made.store.size() == before

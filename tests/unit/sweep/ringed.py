@@ -1,0 +1,22 @@
+"""A store in memory whose rows have places on Cassandra's ring: for what is counted by ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.system import SYSTEM_TABLES
+from tests.support.clock import ManualClock
+
+
+class RingedStore(MemoryStore):
+    def tokens(self, rows: Iterable[bytes]) -> list[int]:
+        return [token_of(row) for row in rows]
+
+
+def ringed_store(clock: ManualClock) -> RingedStore:
+    made = RingedStore(clock)
+    for table, metadata in SYSTEM_TABLES.items():
+        made.create_table(table, metadata)
+    return made

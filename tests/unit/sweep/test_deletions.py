@@ -1,0 +1,170 @@
+"""What a sweep deletes is counted by table and range, kept by days, and taken off where a node was compacted since."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.errors import StoreUnavailable
+from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN, Cell, TableRef
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.store import Store
+from sweep_tasks.store.cassandra.ring import token_of
+from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.system import DELETIONS
+from sweep_tasks.sweep.deletions import DAY_MS, MOST_COMPACTIONS, MOST_DAYS, Deletions, Left
+from sweep_tasks.sweep.engine import ShardSweep
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.tally import Kind, Tally
+from tests.support.clock import ManualClock
+from tests.unit.sweep.ringed import RingedStore, ringed_store
+from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, C, World, sweep
+
+GRACE_S = 10 * 86_400
+LATER_MS = 1_000 * DAY_MS
+
+
+@pytest.fixture
+def ringed(clock: ManualClock) -> RingedStore:
+    return ringed_store(clock)
+
+
+def tally(table: TableRef = TABLE, kind: Kind = Kind.RANGES, *tokens: int) -> Tally:
+    made = Tally()
+    made.add(table, kind, list(tokens) or [0])
+    return made
+
+
+def numbers(left: Left | None) -> dict[str, int]:
+    assert left
+    return {kind.value: left.tally.by_kind[kind].deleted for kind in Kind}
+
+
+class TestWhatASweepCounts:
+    def test_ranges_single_versions_and_sentinels_are_counted_at_the_tokens_of_their_rows(
+        self, ringed: RingedStore, clock: ManualClock
+    ) -> None:
+        world = World(ringed, clock)
+        for start in (10, 20, 30):
+            world.write(start, start + 1, [A, B])
+        world.write(40, -1, [C])
+        summary = world.sweep(100)
+        left = Deletions(ringed).left(TABLE, GRACE_S, clock.now_ms())
+        assert numbers(left) == {"ranges": 2, "versions": 1, "sentinels": 2}
+        assert left
+        for cell, kind in ((A, Kind.RANGES), (B, Kind.SENTINELS), (C, Kind.VERSIONS)):
+            assert left.tally.by_kind[kind].deleted_between(token_of(cell.row), token_of(cell.row)) == 1
+        assert summary.tombstones == {str(TABLE): 3}
+
+    def test_a_delete_marker_takes_two_range_tombstones(self, ringed: RingedStore, clock: ManualClock) -> None:
+        world = World(ringed, clock)
+        for start, delete in ((10, False), (20, True)):
+            world.write(start, start + 1, [A], table=THOROUGH_TABLE, delete=delete)
+        assert world.sweep(100, THOROUGH).tombstones == {str(THOROUGH_TABLE): 2}
+
+    def test_aborted_writes_that_go_once_more_are_counted_too(self, ringed: RingedStore, clock: ManualClock) -> None:
+        world = World(ringed, clock)
+        world.write(10, -1, [A])
+        world.sweep(1_000, grace_s=0)
+        assert world.sweep(60_000).tombstones[str(TABLE)] > 0
+
+    def test_shards_of_one_day_add_up(self, ringed: RingedStore, clock: ManualClock) -> None:
+        world = World(ringed, clock)
+        Progress(ringed).raise_shards(2)
+        cells = [Cell(b"row-%d" % number, b"c") for number in range(40)]
+        for start in (10, 20):
+            world.write(start, start + 1, cells)
+        for shard in (0, 1):
+            ShardSweep(ringed, CONSERVATIVE, shard, Horizon(100, clock.now_ms()), clock).run()
+        assert numbers(Deletions(ringed).left(TABLE, GRACE_S, clock.now_ms()))["ranges"] == 40
+
+    def test_a_dry_run_counts_nothing(self, ringed: RingedStore, clock: ManualClock) -> None:
+        world = World(ringed, clock)
+        for start in (10, 20):
+            world.write(start, start + 1)
+        assert world.sweep(100, dry_run=True).tombstones == {}
+        assert ringed.scan_registers(DELETIONS).items == []
+
+    def test_a_store_without_a_ring_has_nothing_to_count(self, world: World, store: Store) -> None:
+        for start in (10, 20):
+            world.write(start, start + 1)
+        assert world.sweep(100).tombstones == {}
+        assert store.scan_registers(DELETIONS).items == []
+
+    def test_statistics_that_can_not_be_written_do_not_stop_a_sweep(
+        self, ringed: RingedStore, clock: ManualClock
+    ) -> None:
+        def refuse(call: Call) -> None:
+            if call.name == "update" and call.arguments[0] == DELETIONS:
+                raise StoreUnavailable("store: refused")
+
+        world = World(ringed, clock)
+        for start in (10, 20):
+            world.write(start, start + 1)
+        assert sweep(FaultyStore(ringed, before=refuse), clock, 100).progress == 99
+        assert world.progress(CONSERVATIVE) == 99
+
+
+class TestDays:
+    def test_what_is_older_than_gc_grace_can_be_dropped(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        deletions.add(tally(TABLE, Kind.RANGES, 1, 2, 3), LATER_MS - 12 * DAY_MS)
+        deletions.add(tally(TABLE, Kind.VERSIONS, 4), LATER_MS - 2 * DAY_MS)
+        left = deletions.left(TABLE, GRACE_S, LATER_MS)
+        assert left
+        assert (left.tally.tombstones, left.droppable.tombstones) == (4, 3)
+        assert left.since_ms == LATER_MS - 12 * DAY_MS
+
+    def test_old_days_are_put_together_and_never_taken_for_older_than_they_are(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        days = MOST_DAYS + 10
+        for day in range(days):
+            deletions.add(tally(), day * DAY_MS)
+        assert len(memory.scan_registers(DELETIONS).items) == MOST_DAYS
+        left = deletions.left(TABLE, 0, days * DAY_MS)
+        assert left
+        assert left.tally.tombstones == days
+        assert left.since_ms == 10 * DAY_MS
+
+
+class TestCompactedSince:
+    def test_only_that_node_only_there_and_only_what_could_be_dropped_then(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        deletions.add(tally(TABLE, Kind.RANGES, -5, 5, 50), LATER_MS - 12 * DAY_MS)
+        deletions.add(tally(TABLE, Kind.RANGES, 5), LATER_MS - 2 * DAY_MS)
+        deletions.compacted(TABLE, "one", LATER_MS, 0, 10)
+        assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 3
+        assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "two"))["ranges"] == 4
+        assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS))["ranges"] == 4
+
+    def test_a_node_that_was_compacted_everywhere_has_nothing_left(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        deletions.add(tally(), LATER_MS - 12 * DAY_MS)
+        deletions.compacted(TABLE, "one", LATER_MS, LEAST_TOKEN, GREATEST_TOKEN)
+        assert deletions.left(TABLE, GRACE_S, LATER_MS, "one") is None
+
+    def test_the_oldest_compactions_are_forgotten(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        deletions.add(tally(TABLE, Kind.RANGES, *range(MOST_COMPACTIONS + 1)), 0)
+        for number in range(MOST_COMPACTIONS + 1):
+            deletions.compacted(TABLE, "one", LATER_MS + number, number, number)
+        assert numbers(deletions.left(TABLE, GRACE_S, 2 * LATER_MS, "one"))["ranges"] == 1
+
+    def test_a_table_that_is_dropped_is_forgotten(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        deletions.add(tally(), LATER_MS)
+        deletions.add(tally(THOROUGH_TABLE), LATER_MS)
+        deletions.compacted(TABLE, "one", LATER_MS, 0, 0)
+        deletions.forget(TABLE)
+        assert deletions.left(TABLE, GRACE_S, LATER_MS) is None
+        assert deletions.left(THOROUGH_TABLE, GRACE_S, LATER_MS)
+
+
+def test_a_tally_survives_the_way_to_the_driver_and_stays_small() -> None:
+    made = Tally()
+    for number in range(5_000):
+        made.add(TABLE, Kind.RANGES, [token_of(b"%d" % number)])
+    again = Tally.of(made.document())
+    again.merge(Tally.of(made.document()))
+    [(table, counts)] = again
+    assert (table, counts.tombstones) == (TABLE, 10_000)
+    assert len(counts.document()["ranges"]["deleted"]) <= 512
