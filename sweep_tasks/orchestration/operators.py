@@ -13,6 +13,7 @@ from spark_jobs.environment import TARGETED_SWEEP
 from sweep_tasks.clock import SystemClock, from_ms, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.form import ShardTask, order_of
 from sweep_tasks.orchestration.machine import machine_slot
@@ -50,9 +51,10 @@ class SweepShardOperator(SparkJobOperator):
             settings = load_settings()
             order = order_of(context["params"], ShardTask(self.strategy, self.shard), moment_ms(self.until))
             spark_connection()
-            summary = self._sweep_without_spark(settings, order, context) or self._sweep_with_spark(
-                settings, order, context
-            )
+            with at_work(run=context["ti"].run_id, strategy=self.strategy.value, shard=self.shard):
+                summary = self._sweep_without_spark(settings, order, context) or self._sweep_with_spark(
+                    settings, order, context
+                )
         except SweepflowError as error:
             raise explained(error) from None
         self.log.info(readable(summary))
