@@ -268,6 +268,20 @@ class ProtectionsNeedAttention(SweepflowError):
         self.about = tuple(about)
 
 
+class MetricsNotTaken(SweepflowError):
+    """A collector of figures refused them or did not answer; nothing was lost, the next time tells them again."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+    retryable = True
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(
+            f"metrics: {endpoint} did not take them; see that an OpenTelemetry collector listens there, the path of "
+            "most is /v1/metrics"
+        )
+
+
 # --- Airflow ----------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from sweep_tasks.cli import (
     deploy,
     dev,
     explain,
+    metrics,
     protections,
     queue,
     scenario,
@@ -42,6 +43,7 @@ app.command()(demo.demo)
 app.command()(sweep.sweep)
 app.command()(status.status)
 app.command()(explain.explain)
+app.command()(metrics.metrics)
 app.command()(protections.protect)
 app.command()(protections.release)
 app.add_typer(protections.app, name="protections")

@@ -130,7 +130,8 @@ def _of_judging(waiting: Waiting, ts: int, around: Circumstances) -> list[Obstac
 def _of_records(waiting: Waiting, ts: int, protections: Protections, but: str = "") -> list[Obstacle]:
     """The records that would have to go, one after the other, before the entry removes this version; leaving out the
     one that it is parked under."""
-    entry, found = waiting.entry, []
+    entry = waiting.entry
+    found: list[Obstacle] = []
     left = [each for each in protections.covering(entry.table, entry.cell.row) if each.record != but]
     while True:
         held_by = holding(left, entry.commit)

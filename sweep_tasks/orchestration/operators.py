@@ -47,6 +47,8 @@ class SweepShardOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # ours has a result
         """The summary of the sweep."""
+        from sweep_tasks.orchestration.stats import tell_sweep
+
         try:
             settings = load_settings()
             order = order_of(context["params"], ShardTask(self.strategy, self.shard), moment_ms(self.until))
@@ -57,6 +59,7 @@ class SweepShardOperator(SparkJobOperator):
                 )
         except SweepflowError as error:
             raise explained(error) from None
+        tell_sweep(summary, this_try(context))
         self.log.info(readable(summary))
         return summary
 
@@ -89,7 +92,7 @@ class CheckLag(BaseOperator):
         self.until = INTERVAL_END
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 (given by Airflow)
-        from sweep_tasks.observation.entering import sample
+        from sweep_tasks.observation.entering import push_metrics, sample
         from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.lag import check_lag
 
@@ -97,6 +100,7 @@ class CheckLag(BaseOperator):
             settings = load_settings()
             with open_store(settings.store, settings) as store:
                 sample(store, SystemClock())
+                push_metrics(store, settings, SystemClock())
                 lags = check_lag(store, settings, SystemClock(), moment_ms(self.until))
         except SweepflowError as error:
             raise explained(error) from None
