@@ -20,8 +20,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from spark_jobs.job import reported
 from spark_jobs.legacy_ranges import work_on_spark
 from spark_jobs.session import LazySpark
@@ -30,6 +28,7 @@ from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
+from sweep_tasks.logs import configure_logs_by_settings
 from sweep_tasks.model import TableRef
 from sweep_tasks.opening import open_store
 
@@ -97,5 +96,5 @@ def _order(given: argparse.Namespace) -> LegacyOrder:
 
 
 if __name__ == "__main__":
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs_by_settings()
     sys.exit(main())

@@ -34,6 +34,7 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.tally import Tally
 
 _ENTRIES_PER_TASK = 50_000
+_WITHIN_PHASES = ("reading", "deleting")
 _MANY = 2_000
 """Worth a second task."""
 
@@ -107,6 +108,7 @@ class SparkShardSweep(ShardSweep):
         self._spent: list[DataFrame] = []
         self._first_start: int | None = None
         self._read_so_far = 0
+        self._phase = ""
 
     @property
     def _spark(self) -> SparkSession:
@@ -115,6 +117,17 @@ class SparkShardSweep(ShardSweep):
     @property
     def _cores(self) -> int:
         return max(2, self._spark.sparkContext.defaultParallelism)
+
+    def _tell(self, phase: str) -> None:
+        super()._tell(phase)
+        if phase not in _WITHIN_PHASES:
+            self._phase = phase
+
+    def _describe(self, doing: str) -> None:
+        """What Spark's own page says of the jobs that come now."""
+        who = f"{self._strategy} shard {self._shard}"
+        done = f"{self._summary.batches} batches with {self._summary.entries} entries done"
+        self._spark.sparkContext.setJobGroup(f"sweep {who}", f"{who}, {self._phase}: {doing}; {done}")
 
     # --- what was parked before -----------------------------------------------------------------------------------
 
@@ -311,6 +324,7 @@ class SparkShardSweep(ShardSweep):
         if several:
             results = results.persist(StorageLevel.DISK_ONLY)
             self._touched.add(results)
+        self._describe("judging and deleting")
         with self._timed("deleting"):
             totals = frames.totals(results).collect()
         for row in totals:
@@ -339,6 +353,7 @@ class SparkShardSweep(ShardSweep):
     def _entries(self, worker: Worker, parts: int) -> tuple[DataFrame, list[Any]]:
         """Kept on disk: who judges them must not depend on their being read again."""
         frame = self._numbered(parts).mapInArrow(worker, frames.ddl(ENTRIES)).persist(StorageLevel.DISK_ONLY)
+        self._describe(f"reading {parts} parts of the queue")
         with self._timed("reading"):
             totals = frames.totals(frame).collect()
         self._workers.update(row.worker for row in totals)

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import structlog
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
@@ -42,6 +41,7 @@ from sweep_tasks.compaction.reach import HERE
 from sweep_tasks.compaction.rounds import order_for
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue
+from sweep_tasks.logs import configure_logs_by_settings
 from sweep_tasks.store.cassandra.options import PhysicalTable
 
 STATISTICS = dict.fromkeys(Outcome._fields, "string")
@@ -133,5 +133,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs_by_settings()
     sys.exit(main())

@@ -15,6 +15,8 @@ EXIT_BAD_INPUT = 2
 EXIT_NOT_FOUND = 3
 EXIT_UNAVAILABLE = 4
 EXIT_CONFLICT = 5
+EXIT_ATTENTION = 6
+EXIT_BEHIND = 7
 
 
 class SweepflowError(Exception):
@@ -284,6 +286,20 @@ class ProtectionsNeedAttention(NeedsAttention):
 
 class ReadsNearFailing(NeedsAttention):
     """Of partitions that a read soon gives up on, for all the dead cells in them."""
+
+
+class MetricsNotTaken(SweepflowError):
+    """A collector of figures refused them or did not answer; nothing was lost, the next time tells them again."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+    retryable = True
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(
+            f"metrics: {endpoint} did not take them; see that an OpenTelemetry collector listens there, the path of "
+            "most is /v1/metrics"
+        )
 
 
 # --- Airflow ----------------------------------------------------------------------------------------------------

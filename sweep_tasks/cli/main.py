@@ -14,11 +14,14 @@ from sweep_tasks.cli import (
     deploy,
     dev,
     doctor,
+    explain,
     legacy_sweep,
+    metrics,
     protections,
     queue,
     ranges,
     scenario,
+    status,
     sweep,
     tables,
     vacuum,
@@ -44,9 +47,11 @@ app.add_typer(deploy.app, name="deploy")
 app.add_typer(dev.app, name="dev")
 app.command()(demo.demo)
 app.command()(sweep.sweep)
-app.command()(sweep.status)
 app.command()(doctor.doctor)
 app.command()(legacy_sweep.legacy_sweep)
+app.command()(status.status)
+app.command()(explain.explain)
+app.command()(metrics.metrics)
 app.command()(protections.protect)
 app.command()(protections.release)
 app.add_typer(protections.app, name="protections")
@@ -71,7 +76,8 @@ def root(
     """Sweeping for multi-version key-value stores.
 
     Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 the store is not initialised, locked or unreachable;
-    5 conflict (exists already, or somebody else was first); 70 a defect of sweepflow.
+    5 conflict (exists already, or somebody else was first); 6 and 7 of 'status': somebody should look, a shard is
+    behind; 70 a defect of sweepflow.
     """
     ctx.obj = {"store": store, "as_json": as_json, "traceback": traceback}
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import read_var_long, read_var_signed_long
-from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, NotYet, SnapshotSwept, UnknownTable
+from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, SnapshotSwept, UnknownTable
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.model import (
     DELETE_MARKER,
@@ -20,6 +20,7 @@ from sweep_tasks.model import (
     TableRef,
     Version,
 )
+from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import read_cells_row
@@ -255,8 +256,7 @@ class Operations:
         }
 
     def explain(self, table: TableRef, row: bytes, col: bytes) -> Outcome:
-        self._check_exists(table)
-        raise NotYet(f"explain: versions of a cell ({len(row)} and {len(col)} bytes) can't be explained yet")
+        return explain_cell(self._store, self._settings, self._clock, table, Cell(row, col), bounded=False)
 
     def _check_exists(self, table: TableRef) -> None:
         if table not in self._store.tables([table]):

@@ -19,6 +19,7 @@ PROTECTIONS = TableRef("", "_protections")
 ALERTS = TableRef("", "_alerts")
 LEGACY_SWEEPS = TableRef("", "_legacy_sweeps")
 DELETIONS = TableRef("", "_deletions")
+OBSERVATIONS = TableRef("", "_observations")
 
 QUEUE_CELLS = TableRef(RESERVED_NAMESPACE, "sweepableCells")
 QUEUE_TIMESTAMPS = TableRef(RESERVED_NAMESPACE, "sweepableTimestamps")
@@ -39,6 +40,7 @@ QUEUE_TABLES = {
 ALERT_TABLES = {ALERTS: REGISTERS}
 LEGACY_TABLES = {LEGACY_SWEEPS: REGISTERS}
 DELETION_TABLES = {DELETIONS: REGISTERS}
+OBSERVATION_TABLES = {OBSERVATIONS: REGISTERS}
 
 Step = Mapping[TableRef, TableMetadata]
 STEPS: Sequence[Step] = (
@@ -47,6 +49,7 @@ STEPS: Sequence[Step] = (
     ALERT_TABLES,
     LEGACY_TABLES,
     DELETION_TABLES,
+    OBSERVATION_TABLES,
 )
 """Only ever added to. Step n takes a store from version n to n + 1."""
 SYSTEM_TABLES = {table: metadata for step in STEPS for table, metadata in step.items()}
