@@ -205,6 +205,13 @@ class TransactionTooLarge(SweepflowError):
     exit_code = EXIT_BAD_INPUT
 
 
+class SweepingPaused(SweepflowError):
+    """Somebody has paused it; nothing was changed."""
+
+    code = "paused"
+    exit_code = EXIT_CONFLICT
+
+
 class LagObjectiveMissed(SweepflowError):
     """Shards are further behind than their strategy's objective allows."""
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli import airflow, compaction, demo, deploy, dev, protections, queue, scenario, sweep, tables
+from sweep_tasks.cli import airflow, compaction, demo, deploy, dev, pauses, protections, queue, scenario, sweep, tables
 from sweep_tasks.cli.command import JsonOption, StoreOption, command
 from sweep_tasks.store import StoreLocation, initialise_store
 
@@ -28,6 +28,9 @@ app.add_typer(dev.app, name="dev")
 app.command()(demo.demo)
 app.command()(sweep.sweep)
 app.command()(sweep.status)
+app.command()(pauses.pause)
+app.command()(pauses.resume)
+app.command()(pauses.journal)
 app.command()(protections.protect)
 app.command()(protections.release)
 app.add_typer(protections.app, name="protections")

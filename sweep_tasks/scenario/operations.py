@@ -32,6 +32,7 @@ from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.system import PARKED, QUARANTINE, QUEUE_CELLS, QUEUE_TIMESTAMPS, TRANSACTIONS
 from sweep_tasks.sweep.engine import SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -216,6 +217,14 @@ class Operations:
         self._check_exists(table)
         raise NotYet(f"legacy_sweep: {table} can't be swept by scanning up to {sweep_ts} in this version")
 
+    def pause(self, table: TableRef | None) -> Outcome:
+        Pauses(self._store, self._clock).pause(table, "scenario", "asked for")
+        return {"ok": True}
+
+    def resume(self, table: TableRef | None) -> Outcome:
+        Pauses(self._store).resume(table)
+        return {"ok": True}
+
     # --- looking ------------------------------------------------------------------------------------------------
 
     def versions(self, table: TableRef) -> Outcome:
@@ -319,6 +328,8 @@ LANGUAGE: dict[str, tuple[Callable[..., Outcome], dict[str, Field]]] = {
             "batch": Field(f.positive, None),
         },
     ),
+    "pause": (Operations.pause, {"table": Field(f.table, None)}),
+    "resume": (Operations.resume, {"table": Field(f.table, None)}),
     "legacy_sweep": (Operations.legacy_sweep, {"table": Field(f.table), "sweep_ts": Field(f.timestamp)}),
     "truncate": (Operations.truncate, {"table": Field(f.table)}),
     "drop": (Operations.drop, {"table": Field(f.table)}),
