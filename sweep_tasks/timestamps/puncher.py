@@ -5,12 +5,14 @@ timestamp, *then* looks at the clock, and records the pair. So whatever is on re
 before that moment, and an answer is never newer than the moment asked for: an answer that is too old only sweeps
 less, one that is too new would sweep what must be kept.
 
-Punches of one day share a row; a row of days tells which exist, so that a store left alone for a year is searched as
-fast as a busy one.
+Punches of one day share a row; a row of days tells which exist and the first timestamp of each, so that a store left
+alone for a year is searched as fast as a busy one, and many timestamps are looked up together.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Collection
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
@@ -71,7 +73,7 @@ class Puncher:
         if overtaken_by is None:
             day = var_long(punch.wall_ms // _DAY_MS)
             self._store.put_if_absent(
-                PUNCHES, {Cell(_DAYS, day): b"\0", Cell(day, var_long(punch.wall_ms)): var_long(punch.ts)}
+                PUNCHES, {Cell(_DAYS, day): var_long(punch.ts), Cell(day, var_long(punch.wall_ms)): var_long(punch.ts)}
             )
         return overtaken_by
 
@@ -105,15 +107,34 @@ class Puncher:
     def moment_of(self, ts: int) -> int | None:
         """The wall time, in milliseconds, by which `ts` had certainly not been passed: the last punch at or below it;
         None if the record does not go back so far."""
+        return self.moments_of([ts])[ts]
+
+    def moments_of(self, timestamps: Collection[int]) -> dict[int, int | None]:
+        """As `moment_of`, many in as many reads as one takes."""
         last = self.last()
-        if last is None or ts >= last.ts:
-            return last.wall_ms if last else None
-        for day in sorted((cell.column for cell in self._store.read_rows(PUNCHES, [_DAYS])), reverse=True):
-            entries = self._store.read_rows(PUNCHES, [day])
-            earlier = [cell for cell, value in entries.items() if read_var_long(value)[0] <= ts]
-            if earlier:
-                return read_var_long(earlier[-1].column)[0]
-        return None
+        found: dict[int, int | None] = {ts: last.wall_ms if last and ts >= last.ts else None for ts in timestamps}
+        days = self._days() if last and any(moment is None for moment in found.values()) else []
+        firsts = [first for _, first in days]
+        looking = {ts: bisect_right(firsts, ts) - 1 for ts, moment in found.items() if moment is None}
+        while looking := {ts: day for ts, day in looking.items() if day >= 0 and found[ts] is None}:
+            punches = self._punches(sorted({days[day][0] for day in looking.values()}))
+            for ts, day in looking.items():
+                earlier = [punch.wall_ms for punch in punches[days[day][0]] if punch.ts <= ts]
+                found[ts] = earlier[-1] if earlier else None
+            # A day on record since before the first timestamp was noted may begin later than what is looked for.
+            looking = {ts: day - 1 for ts, day in looking.items()}
+        return found
+
+    def _days(self) -> list[tuple[bytes, int]]:
+        """The days on record, each with the first timestamp noted for it; 0 if none was."""
+        found = self._store.read_rows(PUNCHES, [_DAYS])
+        return sorted((cell.column, read_var_long(value)[0]) for cell, value in found.items())
+
+    def _punches(self, days: Collection[bytes]) -> dict[bytes, list[Punch]]:
+        punches: dict[bytes, list[Punch]] = {day: [] for day in days}
+        for cell, value in self._store.read_rows(PUNCHES, days).items():
+            punches[cell.row].append(Punch(read_var_long(cell.column)[0], read_var_long(value)[0]))
+        return punches
 
 
 def _encoded(punch: Punch) -> bytes:

@@ -16,10 +16,16 @@ from sweep_tasks.store.cassandra.address import CassandraAddress
 from sweep_tasks.store.cassandra.catalog import CATALOG, Catalog
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.names import quoted
-from sweep_tasks.store.system import ALERT_TABLES, COORDINATION_TABLES, OPERATOR_TABLES, QUEUE_TABLES
+from sweep_tasks.store.system import (
+    ALERT_TABLES,
+    COORDINATION_TABLES,
+    OBSERVATION_TABLES,
+    OPERATOR_TABLES,
+    QUEUE_TABLES,
+)
 
 Step = Mapping[TableRef, TableMetadata]
-STEPS: Sequence[Step] = (COORDINATION_TABLES, QUEUE_TABLES, ALERT_TABLES, OPERATOR_TABLES)
+STEPS: Sequence[Step] = (COORDINATION_TABLES, QUEUE_TABLES, ALERT_TABLES, OBSERVATION_TABLES, OPERATOR_TABLES)
 """Only ever added to. Step n takes a store from version n to n + 1."""
 
 

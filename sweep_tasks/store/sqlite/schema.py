@@ -14,7 +14,13 @@ from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreU
 from sweep_tasks.model import Layout, TableMetadata, TableRef
 from sweep_tasks.store.metadata import dump_metadata
 from sweep_tasks.store.sqlite.connection import Connections
-from sweep_tasks.store.system import ALERT_TABLES, COORDINATION_TABLES, OPERATOR_TABLES, QUEUE_TABLES
+from sweep_tasks.store.system import (
+    ALERT_TABLES,
+    COORDINATION_TABLES,
+    OBSERVATION_TABLES,
+    OPERATOR_TABLES,
+    QUEUE_TABLES,
+)
 
 APPLICATION_ID = 0x53574550
 Step = Callable[[sqlite3.Connection], None]
@@ -74,12 +80,17 @@ def _alerts(connection: sqlite3.Connection) -> None:
         add_table(connection, table, metadata)
 
 
+def _observations(connection: sqlite3.Connection) -> None:
+    for table, metadata in OBSERVATION_TABLES.items():
+        add_table(connection, table, metadata)
+
+
 def _operators(connection: sqlite3.Connection) -> None:
     for table, metadata in OPERATOR_TABLES.items():
         add_table(connection, table, metadata)
 
 
-STEPS: Sequence[Step] = (_catalog_and_coordination, _queue, _alerts, _operators)
+STEPS: Sequence[Step] = (_catalog_and_coordination, _queue, _alerts, _observations, _operators)
 """Only ever added to. Step n takes a store from version n to n + 1."""
 
 

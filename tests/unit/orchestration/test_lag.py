@@ -7,10 +7,10 @@ import pytest
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import LagObjectiveMissed
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.lag import ShardLag, behind, check_lag, lags_at
+from sweep_tasks.orchestration.lag import check_lag
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
-from sweep_tasks.sweep.lag import SweptUpTo, lag_s
+from sweep_tasks.sweep.lag import ShardLag, SweptUpTo, behind, lag_s, lags_at
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService

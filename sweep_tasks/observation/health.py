@@ -1,0 +1,131 @@
+"""Is anything wrong, and what does one do about it? Pure: facts in, a verdict with sentences out.
+
+*behind*: a shard has missed its objective, so what should be gone is not. *attention*: nothing is late yet, but
+somebody has to look. The same verdict is the colour of the page, the exit code of the command and a metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sweep_tasks.config import Settings
+from sweep_tasks.observation.facts import Facts
+from sweep_tasks.protection.reconcile import age_s
+from sweep_tasks.protection.report import Finding, Outcome, Report, problems, words
+from sweep_tasks.sweep.lag import ShardLag, behind, objectives, sentences
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    ATTENTION = "attention"
+    BEHIND = "behind"
+
+
+class Trouble(NamedTuple):
+    verdict: Verdict
+    about: str
+    """The same for as long as the trouble lasts."""
+    sentence: str
+    do: str
+
+
+def troubles(facts: Facts, settings: Settings) -> list[Trouble]:
+    """The worst first."""
+    found = [*_late(facts, settings), *_counted(facts), *_protections(facts, settings)]
+    return sorted(found, key=lambda trouble: trouble.verdict is not Verdict.BEHIND)
+
+
+def verdict(found: list[Trouble]) -> Verdict:
+    worst = {trouble.verdict for trouble in found}
+    return next((each for each in (Verdict.BEHIND, Verdict.ATTENTION) if each in worst), Verdict.OK)
+
+
+def document(facts: Facts, settings: Settings) -> dict[str, Any]:
+    found = troubles(facts, settings)
+    return {
+        "verdict": verdict(found).value,
+        "problems": [each._asdict() | {"verdict": each.verdict.value} for each in found],
+    }
+
+
+def _late(facts: Facts, settings: Settings) -> Iterator[Trouble]:
+    allowed = objectives(settings)
+    late = behind(facts.lags(), allowed)
+    for sentence in sentences(late, allowed):
+        yield Trouble(Verdict.BEHIND, sentence.split(" shard")[0] + " lag", sentence, _remedy(facts, late, settings))
+
+
+def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> str:
+    """What stands in the way, as far as the facts tell."""
+    holding = _holding(facts, min(objectives(settings)[each.strategy] for each in late))
+    if holding:
+        return holding
+    last = {
+        (series.labels["strategy"], series.labels["shard"]): series.last
+        for series in facts.entered.series
+        if series.job == "sweep"
+    }
+    runs = [last.get((each.strategy.value, str(each.shard))) for each in late]
+    ended = [run["ended_ms"] for run in runs if run]
+    if not ended or facts.now_ms - max(ended) > 2 * 3_600_000:
+        return (
+            "no sweep of them has ended in the last two hours: see that the DAG targeted_sweep is not paused and its "
+            "tasks are not red, or run 'sweepflow sweep'"
+        )
+    stopped = {run["stopped"] for run in runs if run and run.get("stopped")}
+    if stopped & {"entries", "seconds", "tombstones"}:
+        return "sweeps run and end at their limits: raise those, sweep_tasks_at_once, or the number of shards"
+    return "sweeps run and do not catch up: raise sweep_tasks_at_once or the number of shards, or the objective"
+
+
+def _holding(facts: Facts, longer_than_s: int) -> str | None:
+    for lease in facts.leases[:1]:
+        since = facts.open_since_ms(lease)
+        if since is None or facts.now_ms - since > longer_than_s * 1000:
+            return (
+                f"the transaction of {lease.owner} is open since {lease.ts} and no sweep goes past it: end that "
+                "process, and its lease runs out by itself"
+            )
+    return None
+
+
+def _counted(facts: Facts) -> Iterator[Trouble]:
+    sample = facts.sample or {}
+    aside = sum(sample.get("quarantined", {}).get("by_shard", {}).values())
+    if aside:
+        yield Trouble(
+            Verdict.ATTENTION,
+            "quarantine",
+            f"{aside} entries of the queue can't be judged and are set aside",
+            "'sweepflow queue quarantine list' tells why; mend that, then 'sweepflow queue quarantine retry'",
+        )
+    replicas = sample.get("parked", {}).get("by_reason", {}).get("replicas", 0)
+    if replicas:
+        yield Trouble(
+            Verdict.ATTENTION,
+            "replicas",
+            f"{replicas} deletes of thorough tables wait until every replica confirms",
+            "see whether a node is down; with all of them back, the next sweep takes what waited",
+        )
+
+
+def _protections(facts: Facts, settings: Settings) -> Iterator[Trouble]:
+    """What a reconciliation would say without asking the owners."""
+    findings = tuple(
+        Finding(record.id, record.meta_type, age_s(record, facts.now_ms), Outcome.KEPT) for record in facts.records
+    )
+    for problem in problems(Report(facts.now_ms, True, facts.meta, findings), settings):
+        sentence, _, do = problem.sentence.rpartition("; ")
+        yield Trouble(Verdict.ATTENTION, problem.about, sentence, do)
+    left = [each for each in facts.records if each.expires_ms is not None and each.expires_ms <= facts.now_ms]
+    overdue = [each for each in left if facts.now_ms - (each.expires_ms or 0) > 3_600_000]
+    if overdue:
+        longest = max(facts.now_ms - (each.expires_ms or 0) for each in overdue) // 1000
+        yield Trouble(
+            Verdict.ATTENTION,
+            "reconciliation",
+            f"{len(overdue)} protections have expired and still hold, the longest for {words(longest)}",
+            "see that the DAG protected_timestamps is not paused and not red; it releases them",
+        )

@@ -1,0 +1,186 @@
+"""One document for page, command and metrics: what it says, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.model import Cell, Span, TableRef
+from sweep_tasks.observation.entering import enter_sweep
+from sweep_tasks.observation.history import history
+from sweep_tasks.observation.samples import take_sample
+from sweep_tasks.observation.status import status
+from sweep_tasks.observation.tally import Try
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.progress import QUEUES, Progress
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import FaultyStore
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.timestamps.leases import Leases
+from tests.support.clock import ManualClock
+from tests.unit.orchestration.test_lag import HOUR, HOUR_S, hourly_punches, swept_to_hour
+from tests.unit.sweep.world import TABLE, THOROUGH_TABLE, A, B, World
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(100 * HOUR)
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return load_settings(lag_objective_conservative_s=4 * HOUR_S, lag_objective_thorough_s=3 * HOUR_S)
+
+
+def about(document: Document) -> list[str]:
+    return [each["about"] for each in document["health"]["problems"]]
+
+
+class TestDocument:
+    def test_a_new_store_is_well(self, store: Store, settings: Settings, clock: ManualClock) -> None:
+        found = status(store, settings, clock)
+        assert found["health"] == {"verdict": "ok", "problems": []}
+        assert [(each["lag_s"], each["behind"]) for each in found["shards"]] == [(None, False)] * 2
+        assert (found["parked"], found["quarantined"], found["counted"]) == (None, None, None)
+
+    def test_lag_grows_until_the_verdict_changes(self, store: Store, settings: Settings, clock: ManualClock) -> None:
+        hourly_punches(store, 90, 100)
+        swept_to_hour(store, 98)
+        assert status(store, settings, clock)["health"]["verdict"] == "ok"
+        clock.advance(HOUR_S + 60)
+        found = status(store, settings, clock)
+        assert found["health"]["verdict"] == "behind"
+        assert [(each["strategy"], each["lag_s"], each["behind"]) for each in found["shards"]] == [
+            ("conservative", 3 * HOUR_S + 60, False), ("thorough", 3 * HOUR_S + 60, True),
+        ]  # fmt: skip
+        (problem,) = found["health"]["problems"]
+        assert problem["sentence"].startswith("thorough shard 0 is 3 hours 1 minute behind, allowed is 3 hours")
+        assert "no sweep of them has ended in the last two hours" in problem["do"]
+
+    def test_the_transaction_that_holds_sweeps_back_is_named(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        hourly_punches(store, 90, 100)
+        swept_to_hour(store, 93)
+        Leases(store, 30).take(935, "importer on host-7")
+        found = status(store, settings, clock)
+        assert found["oldest_open_transaction"] == {
+            "lease": 935, "owner": "importer on host-7", "start": None, "age_s": 7 * HOUR_S,
+        }  # fmt: skip
+        assert all("importer on host-7" in each["do"] for each in found["health"]["problems"])
+
+    def test_a_run_that_ends_at_its_limit_is_told_from_one_that_does_not_run(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        world = World(store, clock)
+        hourly_punches(store, 90, 100)
+        summary = world.sweep(901).document() | {"stopped": "seconds"}
+        enter_sweep(store, clock, summary, Try("targeted_sweep", "r", "shard_0"))
+        swept_to_hour(store, 99, (QUEUES[1],))
+        (problem,) = status(store, settings, clock)["health"]["problems"]
+        assert "sweeps run and end at their limits" in problem["do"]
+
+    def test_what_is_parked_and_set_aside_is_told_as_of_the_last_sample(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        world = World(store, clock)
+        world.write(10, 11, [A, B])
+        world.write(20, 21, [A, B])
+        world.write(30, -1, [A], table=THOROUGH_TABLE)
+        world.enter(40, b"\x02")
+        world.protect("backup", 15)
+        world.sweep(100)
+        world.sweep(100, QUEUES[1])
+        assert status(store, settings, clock)["parked"] is None
+        take_sample(store, clock)
+        found = status(store, settings, clock)
+        assert found["parked"] == {"total": 3, "by_reason": {"protected": 2, "grace": 1}, "at_least": False}
+        assert found["quarantined"] == {"total": 1, "by_shard": {"conservative/0": 1}, "at_least": False}
+        assert [each["parked"] for each in found["shards"]] == [2, 1]
+        (record,) = found["protection_records"]
+        assert (record["id"], record["entries_held"], record["tables"]) == ("backup", 2, ["app.items"])
+        assert about(found) == ["quarantine"]
+        world.release("backup")
+        take_sample(store, clock)
+        assert status(store, settings, clock)["parked"]["by_reason"] == {"due": 2, "grace": 1}
+
+    def test_counting_is_bounded_and_says_so(self, memory: MemoryStore, clock: ManualClock) -> None:
+        world = World(memory, clock)
+        world.protect("backup", 5)
+        for start in range(10, 30, 2):
+            world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
+        world.sweep(100)
+        assert take_sample(memory, clock, most=4)["parked"] == {
+            "by_reason": {"protected": 4}, "by_shard": {"conservative/0": 4}, "by_record": {"backup": 4},
+            "at_least": True,
+        }  # fmt: skip
+
+    def test_an_old_protection_and_a_full_list_need_somebody(self, store: Store, clock: ManualClock) -> None:
+        World(store, clock).protect("backup", 5)
+        clock.advance(8 * 86_400)
+        few = load_settings(max_protection_records=1)
+        found = status(store, few, clock)
+        assert found["health"]["verdict"] == "attention"
+        assert about(found) == ["record backup too_old", "limit records"]
+        assert "sweepflow release backup" in found["health"]["problems"][0]["do"]
+
+    def test_what_has_expired_and_still_holds_is_the_reconcilers_to_release(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        World(store, clock)
+        record = Record("r", 5, Mode.AT, (Target(TABLE),), expires_ms=clock.now_ms())
+        ProtectionCatalog(store, settings, clock).protect(record)
+        clock.advance(HOUR_S)
+        assert about(status(store, settings, clock)) == []
+        clock.advance(1)
+        assert about(status(store, settings, clock)) == ["reconciliation"]
+
+    def test_it_is_json_and_names_no_row(self, store: Store, settings: Settings, clock: ManualClock) -> None:
+        world = World(store, clock)
+        target = Target(TABLE, Span(b"conspicuous", b"conspicuous2"))
+        ProtectionCatalog(store, settings, clock).protect(Record("r", 5, Mode.AT, (target,)))
+        world.write(10, 11, [Cell(b"conspicuous1", b"c")])
+        world.write(20, 21, [Cell(b"conspicuous1", b"c")])
+        enter_sweep(store, clock, world.sweep(100).document(), Try("d", "r", "t"))
+        take_sample(store, clock)
+        told = json.dumps([status(store, settings, clock), history(store)])
+        assert "conspicuous" not in told
+        assert b"conspicuous".hex() not in told
+        assert '"some_rows_only": true' in told
+
+
+class TestCost:
+    def calls(self, store: Store, settings: Settings, clock: ManualClock) -> int:
+        counting = FaultyStore(store)
+        status(counting, settings, clock)
+        history(counting)
+        return counting.calls
+
+    def test_it_takes_as_many_calls_for_many_shards_and_protections_as_for_few(
+        self, memory: MemoryStore, clock: ManualClock
+    ) -> None:
+        settings = load_settings(max_protection_records=0, max_protection_spans=0)
+        hourly_punches(memory, 1, 99)
+        Leases(memory, 30).take(1, "somebody")
+        Progress(memory).advance(QUEUES[0], 0, 905)
+        few = self.calls(memory, settings, clock)
+        world = World(memory, clock)
+        Progress(memory).raise_shards(256)
+        catalog = ProtectionCatalog(memory, settings, clock)
+        for number in range(512):
+            catalog.protect(Record(f"r{number}", 5 + number, Mode.AT, (Target(TableRef.parse("app.items")),)))
+            Leases(memory, 30).take(10_000 + number, "somebody")
+        summary = world.sweep(9).document()
+        for strategy in QUEUES:
+            for shard in range(256):
+                Progress(memory).advance(strategy, shard, 5 + 3 * shard)
+                swept = summary | {"strategy": strategy.value, "shard": shard}
+                enter_sweep(memory, clock, swept, Try("targeted_sweep", "r", f"{strategy}.shard_{shard}"))
+        take_sample(memory, clock)
+        assert self.calls(memory, settings, clock) <= few <= 25

@@ -1,0 +1,87 @@
+"""What runs did is added up once, whatever happens to the answer, and never grows without end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from sweep_tasks.observation.tally import KEPT_MS, RUNS_KEPT, STEP_MS, Done, Series, Tally, Try
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import Call, FaultyStore, lose_answer, on
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.system import OBSERVATIONS
+
+NOW = 1_000 * STEP_MS
+
+
+def done(
+    shard: int = 0, run: str = "r1", number: int = 1, entries: int = 5, ended_ms: int = NOW, strategy: str = "thorough"
+) -> Done:
+    labels = {"strategy": strategy, "shard": str(shard)}
+    by = Try("targeted_sweep", run, f"shard_{shard}", number)
+    return Done("sweep", labels, by, {"entries": entries, "parked": 0}, ended_ms, 2.0, {"stopped": None})
+
+
+def sums(series: Iterable[Series]) -> dict[str, float]:
+    return {each.labels["shard"]: each.sums.get("entries", 0) for each in series}
+
+
+def test_tries_add_up_in_sums_time_line_and_runs(store: Store) -> None:
+    tally = Tally(store)
+    for each in (done(), done(shard=1), done(run="r2", ended_ms=NOW + STEP_MS), done(shard=7, strategy="conservative")):
+        assert tally.enter(each)
+    entered = tally.read()
+    assert sums(entered.series) == {"0": 10, "1": 5, "7": 5}
+    assert entered.timeline == {
+        NOW: {"sweep:thorough": {"entries": 10}, "sweep:conservative": {"entries": 5}},
+        NOW + STEP_MS: {"sweep:thorough": {"entries": 5}},
+    }
+    first = entered.runs["targeted_sweep", "r1"]
+    assert first == {"tasks": 3, "began_ms": NOW - 2_000, "ended_ms": NOW, "jobs": {"sweep": {"entries": 15}}}
+
+
+def test_a_try_that_is_entered_twice_counts_once_and_the_next_try_counts_too(store: Store) -> None:
+    tally = Tally(store)
+    assert [tally.enter(done()), tally.enter(done()), tally.enter(done(number=2))] == [True, False, True]
+    entered = tally.read()
+    assert sums(entered.series) == {"0": 10}
+    assert entered.runs["targeted_sweep", "r1"]["tasks"] == 2
+
+
+def test_a_lost_answer_is_looked_up_and_counts_once(memory: MemoryStore) -> None:
+    unsure = FaultyStore(memory, after=on("compare_and_set", 1, lose_answer))
+    Tally(unsure).enter(done())
+    entered = Tally(memory).read()
+    assert sums(entered.series) == {"0": 5}
+    assert entered.timeline == {NOW: {"sweep:thorough": {"entries": 5}}}
+
+
+def test_somebody_who_is_faster_is_added_to(memory: MemoryStore) -> None:
+    def faster(_: Call) -> None:
+        Tally(memory).enter(done(run="faster"))
+
+    assert Tally(FaultyStore(memory, before=on("compare_and_set", 1, faster))).enter(done())
+    assert sums(Tally(memory).read().series) == {"0": 10}
+
+
+def test_what_is_kept_is_bounded(memory: MemoryStore) -> None:
+    tally = Tally(memory)
+    for number in range(100):
+        tally.enter(done(run=f"r{number}", ended_ms=NOW + number * KEPT_MS // 40))
+    entered = tally.read()
+    assert sums(entered.series) == {"0": 500}
+    assert len(entered.runs) == RUNS_KEPT
+    assert ("targeted_sweep", "r99") in entered.runs
+    last = max(entered.timeline)
+    assert len(entered.timeline) == 41
+    assert min(entered.timeline) >= last - KEPT_MS
+    largest = max(len(value) for _, value in memory.scan_registers(OBSERVATIONS, 1_000).items)
+    assert largest < 2_000
+
+
+@pytest.mark.parametrize(
+    "other", [Try("a", "b", "c", 2), Try("a", "b", "cc"), Try("a", "bb", "c"), Try("aa", "b", "c")]
+)
+def test_whatever_differs_makes_another_try(other: Try) -> None:
+    assert other.key != Try("a", "b", "c", 1).key
