@@ -1,8 +1,8 @@
 """Entries that were judged and must be judged again: parked, each under the reason that holds it.
 
-A shard's progress never waits for a protection, a retention, a paused table or a slow writer: the entry is parked and the shard goes
-on. Parked entries of a shard share a row and sort by reason, so that those which are not due are skipped over: one
-look at the first entry under a reason tells whether the rest need be read.
+A shard's progress never waits for a protection, a retention, a paused table or a slow writer: the entry is parked and
+the shard goes on. Parked entries of a shard share a row and sort by reason, so that those which are not due are skipped
+over: one look at the first entry under a reason tells whether the rest need be read.
 """
 
 from __future__ import annotations

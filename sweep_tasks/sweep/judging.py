@@ -55,8 +55,8 @@ class Judge:
 
     def rejudge_parked(self, columns: Span = EVERYTHING, at_most: int = 0) -> None:
         """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records. Of those that
-        a protection, a retention or a pause has let go, about `at_most`, unless that is 0; the next run goes on with the
-        rest.
+        a protection, a retention or a pause has let go, about `at_most`, unless that is 0; the next run goes on with
+        the rest.
 
         A list of records older than the page could lack the record that an entry was parked under in between, and we
         would judge as free what it protects.
