@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java postgres run ui cluster lint types layers test test-fast test-search test-cassandra test-real \
+.PHONY: help setup java postgres browser run ui cluster lint types layers test test-fast test-search test-cassandra test-real \
   test-long bench format clean
 
 help:  ## What can be made here
@@ -37,6 +37,14 @@ postgres:
 	  mkdir -p $(dir $(NO_SERVER)) && echo 'create_main_cluster = false' > $(NO_SERVER); \
 	  $(APT_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(APT_INSTALL); }; \
 	  installed=$$?; rm -f $(NO_SERVER); exit $$installed; }
+
+# As root, Debian's package is installed; the tests drive it, and bring no browser of their own.
+BROWSER_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends chromium > /dev/null
+browser:
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; } \
+	  || { echo "Chromium is needed for the tests of the page; install it first (Debian: apt-get install chromium)"; exit 1; }
+	@command -v chromium > /dev/null || { echo "Installing Chromium with apt-get, for the tests of the page"; \
+	  $(BROWSER_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(BROWSER_INSTALL); }; }
 
 run: java $(READY)  ## Load a demo store, sweep it through Airflow and Spark, and report
 	$(BIN)/sweepflow demo --airflow
@@ -69,6 +77,7 @@ test-cassandra: $(READY)  ## Tests on a real Cassandra and other servers of our 
 	$(BIN)/pytest -m "not long" tests/dev tests/cassandra
 
 test-real: $(READY)  ## Tests on a real Spark and a real Airflow
+	$(MAKE) browser
 	$(BIN)/pytest -m "not long" tests/spark tests/demo
 	$(BIN)/pytest -m "not long" tests/airflow
 

@@ -18,7 +18,7 @@ from sweep_tasks.opening import open_store
 from sweep_tasks.orchestration.page.overview import charts, level, overview
 from sweep_tasks.orchestration.page.rendering import grouped, rendered, span
 from sweep_tasks.protection.ledger import Ledger
-from sweep_tasks.protection.records import Mode, Record, State, Target
+from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.faults import FaultyStore
@@ -26,6 +26,7 @@ from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from tests.support.clock import ManualClock
+from tests.support.protections import protect_often
 
 TABLE = TableRef.parse("app.items")
 SETTINGS = Settings()
@@ -52,10 +53,7 @@ def new_store(folder: Path, name: str) -> Store:
 def fill(store: Store) -> None:
     """As many shards and records as there may be, all of them in the last sample."""
     Progress(store).raise_shards(SHARDS)
-    ledger = Ledger(store)
-    for number in range(RECORDS):
-        record = Record(f"backup-{number}", 5, Mode.AT, (Target(TABLE),), State.ACCEPTED, created_ms=SystemClock().now_ms())
-        ledger.change(record.id, lambda _, record=record: record)
+    protect_often(store, TABLE, RECORDS)
     take_sample(store, SystemClock())
 
 

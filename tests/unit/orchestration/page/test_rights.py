@@ -11,7 +11,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from sweep_tasks.orchestration.page.application import POLICY, page_app
-from sweep_tasks.orchestration.page.rights import may_act, may_look, meant, signed, told, token_for
+from sweep_tasks.orchestration.page.rights import may_act, may_look, meant, signed, token_for, told
 
 ADA, BOB = (SimpleAuthManagerUser(username=name, role="admin") for name in ("ada", "bob"))
 HOST = "airflow.example:8080"
