@@ -18,6 +18,7 @@ if __name__ == "__main__":
 
 import argparse
 import sys
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
+from sweep_tasks.observation.entering import enter_sweep
+from sweep_tasks.observation.tally import Try
 from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.sweep.order import SweepOrder
@@ -43,13 +46,13 @@ def main(arguments: list[str] | None = None) -> int:
 
     def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
-        return sweep(_order(given), settings)
+        return sweep(_order(given), settings, _counted_as(given))
 
     return reported(swept, given.summary)
 
 
-def sweep(order: SweepOrder, settings: Settings) -> dict[str, Any]:
-    """Spark is started by the first step that needs it."""
+def sweep(order: SweepOrder, settings: Settings, by: Try) -> dict[str, Any]:
+    """Spark is started by the first step that needs it. What was done is entered in the store under `by`."""
     clock = SystemClock()
     spark = LazySpark(f"targeted_sweep {order.strategy} {order.shard}")
     with open_store(settings.store, settings) as store:
@@ -58,10 +61,13 @@ def sweep(order: SweepOrder, settings: Settings) -> dict[str, Any]:
         summary: Summary = SparkShardSweep(
             spark, store, settings, order.strategy, order.shard, horizon, clock, options
         ).run()
+        if spark.seconds is not None:
+            summary.seconds["spark"] = spark.seconds
+        document = summary.document() | {"engine": "idle" if spark.seconds is None else "spark"}
+        enter_sweep(store, clock, document, by)
     if spark.seconds is not None:
-        summary.seconds["spark"] = spark.seconds
         spark().stop()
-    return summary.document() | {"engine": "idle" if spark.seconds is None else "spark"}
+    return document
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-seconds", type=float, default=0, help="stop after so many seconds; 0: no limit")
     parser.add_argument("--dry-run", action="store_true", help="count what would be removed, remove nothing")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the summary there as well")
+    parser.add_argument(
+        "--counted-as", nargs=4, metavar=("DAG", "RUN", "TASK", "TRY"), help="whose try this is; counted once for each"
+    )
     parser.add_argument("--store", metavar="URL", help="the setting SWEEPFLOW_STORE if not given")
     return parser
 
@@ -88,6 +97,16 @@ def _order(given: argparse.Namespace) -> SweepOrder:
         given.max_seconds,
         given.dry_run,
     )
+
+
+def _counted_as(given: argparse.Namespace) -> Try:
+    """A job that nobody named is a run of its own."""
+    if not given.counted_as:
+        return Try("spark-submit", uuid.uuid4().hex, f"{given.strategy}.shard_{given.shard}")
+    *names, number = given.counted_as
+    if not number.isdigit():
+        raise BadValue("counted_as", "the try must be a number, 1 for the first")
+    return Try(*names, int(number))
 
 
 def _moment(text: str) -> int:

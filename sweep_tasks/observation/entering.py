@@ -1,26 +1,51 @@
-"""The summaries of runs as figures: what each kind of work adds to the tally."""
+"""The summaries of runs as figures: what each kind of work adds to the tally when it ends.
+
+The work is done by then. Figures that can't be kept are said to be lost, and fail nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import structlog
+
 from sweep_tasks.clock import Clock
+from sweep_tasks.errors import SweepflowError
+from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.tally import Done, Tally, Try
 from sweep_tasks.store.contract import Store
 
+log = structlog.get_logger(__name__)
+
 SWEEP = "sweep"
+RECONCILE = "reconcile"
 SWEEP_COUNTS = (
     "entries", "range_deletes", "sentinels", "aborted_deletes", "parked", "unparked", "quarantined",
     "cleaned_partitions",
 )  # fmt: skip
 
 
-def enter_sweep(store: Store, clock: Clock, summary: Mapping[str, Any], by: Try) -> bool:
-    """Of one shard, by its document; False if this try was entered before. A dry run did nothing, and adds nothing."""
-    if summary["dry_run"]:
-        return False
-    return Tally(store, clock).enter(sweep_done(summary, by, clock.now_ms()))
+def enter_sweep(store: Store, clock: Clock, summary: Mapping[str, Any], by: Try) -> None:
+    """Of one shard, by its document. A dry run did nothing, and adds nothing."""
+    if not summary["dry_run"]:
+        enter(store, clock, sweep_done(summary, by, clock.now_ms()))
+
+
+def enter_reconciliation(store: Store, clock: Clock, report: Mapping[str, Any], by: Try) -> None:
+    if not report["dry_run"]:
+        amounts = {"runs": 1, **report["outcomes"]}
+        said = {name: report[name] for name in ("records", "spans", "oldest_age_s")}
+        problems = {"problems": len(report["problems"])}
+        enter(store, clock, Done(RECONCILE, {}, by, amounts, clock.now_ms(), said=said | problems))
+
+
+def enter(store: Store, clock: Clock, done: Done) -> None:
+    _unless_it_fails("the figures of a run are lost", lambda: Tally(store, clock).enter(done))
+
+
+def sample(store: Store, clock: Clock) -> None:
+    _unless_it_fails("nothing was counted", lambda: take_sample(store, clock))
 
 
 def sweep_done(summary: Mapping[str, Any], by: Try, ended_ms: int) -> Done:
@@ -30,3 +55,10 @@ def sweep_done(summary: Mapping[str, Any], by: Try, ended_ms: int) -> Done:
     said = {name: summary[name] for name in ("entries", "range_deletes", "progress", "stopped")}
     labels = {"strategy": str(summary["strategy"]), "shard": str(summary["shard"])}
     return Done(SWEEP, labels, by, amounts, ended_ms, took_s, {**said, "engine": summary.get("engine", "local")})
+
+
+def _unless_it_fails(lost: str, keep: Callable[[], object]) -> None:
+    try:
+        keep()
+    except SweepflowError as error:
+        log.warning(lost, why=str(error))

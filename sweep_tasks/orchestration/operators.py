@@ -17,7 +17,7 @@ from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.form import ShardTask, order_of
 from sweep_tasks.orchestration.machine import machine_slot
 from sweep_tasks.orchestration.pools import pool_name
-from sweep_tasks.orchestration.prepare import explained, spark_connection
+from sweep_tasks.orchestration.prepare import explained, spark_connection, this_try
 from sweep_tasks.orchestration.reading import readable
 from sweep_tasks.orchestration.spark_job import SparkJobOperator
 
@@ -50,23 +50,31 @@ class SweepShardOperator(SparkJobOperator):
             settings = load_settings()
             order = order_of(context["params"], ShardTask(self.strategy, self.shard), moment_ms(self.until))
             spark_connection()
-            summary = self._sweep_without_spark(settings, order) or self._sweep_with_spark(settings, order, context)
+            summary = self._sweep_without_spark(settings, order, context) or self._sweep_with_spark(
+                settings, order, context
+            )
         except SweepflowError as error:
             raise explained(error) from None
         self.log.info(readable(summary))
         return summary
 
-    def _sweep_without_spark(self, settings: Settings, order: SweepOrder) -> dict[str, Any] | None:
+    def _sweep_without_spark(self, settings: Settings, order: SweepOrder, context: Context) -> dict[str, Any] | None:
+        from sweep_tasks.observation.entering import enter_sweep
         from sweep_tasks.opening import open_store
         from sweep_tasks.sweep.idle import sweep_idle
 
         with open_store(settings.store, settings) as store:
             found = sweep_idle(store, settings, SystemClock(), order)
-        return json.loads(json.dumps(found.document() | {"engine": "idle"})) if found else None
+            if found is None:
+                return None
+            summary: dict[str, Any] = json.loads(json.dumps(found.document() | {"engine": "idle"}))
+            enter_sweep(store, SystemClock(), summary, this_try(context))
+            return summary
 
     def _sweep_with_spark(self, settings: Settings, order: SweepOrder, context: Context) -> dict[str, Any]:
         with machine_slot(settings, self.strategy, self.log.info):
-            return self.submit(settings, arguments(order), context)
+            counted_as = [str(each) for each in this_try(context)]
+            return self.submit(settings, [*arguments(order), "--counted-as", *counted_as], context)
 
 
 class CheckLag(BaseOperator):
@@ -79,12 +87,14 @@ class CheckLag(BaseOperator):
         self.until = INTERVAL_END
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 (given by Airflow)
+        from sweep_tasks.observation.entering import sample
         from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.lag import check_lag
 
         try:
             settings = load_settings()
             with open_store(settings.store, settings) as store:
+                sample(store, SystemClock())
                 lags = check_lag(store, settings, SystemClock(), moment_ms(self.until))
         except SweepflowError as error:
             raise explained(error) from None

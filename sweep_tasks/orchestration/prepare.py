@@ -21,6 +21,8 @@ from sweep_tasks.orchestration.pools import pool_problem
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
 
+    from sweep_tasks.observation.tally import Try
+
 
 class PrepareSweep(BaseBranchOperator):
     """Tasks that were not asked for are skipped without being started."""
@@ -40,6 +42,14 @@ class PrepareSweep(BaseBranchOperator):
 def explained(error: SweepflowError) -> AirflowException:
     """As Airflow takes it: what would fail again in the same way is not tried again."""
     return AirflowException(str(error)) if error.retryable else AirflowFailException(str(error))
+
+
+def this_try(context: Context) -> Try:
+    """Under which a task's figures are counted, once."""
+    from sweep_tasks.observation.tally import Try
+
+    ti = context["ti"]
+    return Try(ti.dag_id, ti.run_id, ti.task_id, ti.try_number)
 
 
 def check_connections_and_pools(settings: Settings) -> None:

@@ -15,7 +15,7 @@ from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import ProtectionsNeedAttention, SweepflowError
 from sweep_tasks.orchestration.alerts import SweepNotifier
-from sweep_tasks.orchestration.prepare import explained
+from sweep_tasks.orchestration.prepare import explained, this_try
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -40,6 +40,7 @@ class ReconcileProtections(BaseOperator):
     """Its result is the report."""
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from sweep_tasks.observation.entering import enter_reconciliation, sample
         from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.stats import operations_told, tell_report
         from sweep_tasks.protection.report import readable
@@ -48,6 +49,8 @@ class ReconcileProtections(BaseOperator):
             settings = load_settings()
             with operations_told(), open_store(settings.store, settings) as store:
                 document = reconciled(store, settings, SystemClock(), dry_run=context["params"]["dry_run"])
+                enter_reconciliation(store, SystemClock(), document, this_try(context))
+                sample(store, SystemClock())
         except SweepflowError as error:
             raise explained(error) from None
         tell_report(document)

@@ -30,6 +30,14 @@ class TableIds:
             known = self._ids[table] = self._assign(table)
         return known
 
+    def known_id(self, table: TableRef) -> int | None:
+        """None for a table that was never given one; none is given now."""
+        name = str(table).encode()
+        cell = Cell(hash_prefix(name) + name, _ID)
+        standing = self._store.read(NAME_TO_ID, [cell]).get(cell)
+        number = read_var_signed_long(standing)[0] if standing else 0
+        return number if number > 0 else None
+
     def name_of(self, table_id: int) -> TableRef | None:
         """None for an id that was never given."""
         known = self._names.get(table_id)

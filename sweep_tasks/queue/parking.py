@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from enum import IntEnum
+from itertools import islice
 from typing import NamedTuple
 
 from sweep_tasks.encoding import (
@@ -121,6 +122,22 @@ class Parking:
         while entries := self.page(after, page).entries:
             yield from entries
             after = entries[-1].column()
+
+    def of_cell(self, table_id: int, cell: Cell, starts: Collection[int], most: int) -> list[ParkedEntry]:
+        """The entries of one cell: of these starts under every hold, and of others as far as they are among the first
+        `most`. A hold is found by its first entry, and passed over then."""
+        first = list(islice(self.all(), most))
+        found = [entry for entry in first if (entry.table_id, entry.cell) == (table_id, cell)]
+        if len(first) == most:
+            after = first[-1].column()
+            holds = {first[-1].hold}
+            while page := self.page(after, 1).entries:
+                holds.add(page[0].hold)
+                after = self.behind(page[0].hold)
+            wanted = [ParkedEntry(hold, table_id, cell, start, 0, False) for hold in holds for start in starts]
+            read = self._store.get(PARKED, {Cell(self._row, each.column()): MAX_TS for each in wanted})
+            found += [_decoded(place.column, version.value) for place, version in read.items()]
+        return list(dict.fromkeys(found))
 
     @staticmethod
     def started(hold: Hold, since: int, before: int) -> Span:

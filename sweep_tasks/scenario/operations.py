@@ -19,6 +19,7 @@ from sweep_tasks.model import (
     TableRef,
     Version,
 )
+from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import read_cells_row
@@ -257,8 +258,7 @@ class Operations:
         }
 
     def explain(self, table: TableRef, row: bytes, col: bytes) -> Outcome:
-        self._check_exists(table)
-        raise NotYet(f"explain: versions of a cell ({len(row)} and {len(col)} bytes) can't be explained yet")
+        return explain_cell(self._store, self._settings, self._clock, table, Cell(row, col), bounded=False)
 
     def _check_exists(self, table: TableRef) -> None:
         if table not in self._store.tables([table]):

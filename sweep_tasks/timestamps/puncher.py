@@ -125,6 +125,19 @@ class Puncher:
             looking = {ts: day - 1 for ts, day in looking.items()}
         return found
 
+    def passed_at(self, ts: int) -> int | None:
+        """The wall time by which `ts` had certainly been passed: the first punch above it; None if none is yet."""
+        last = self.last()
+        if last is None or ts >= last.ts:
+            return None
+        days = self._days()
+        at = max(0, bisect_right([first for _, first in days], ts) - 1)
+        for day, _ in days[at:]:
+            above = [punch.wall_ms for punch in self._punches([day])[day] if punch.ts > ts]
+            if above:
+                return above[0]
+        return last.wall_ms
+
     def _days(self) -> list[tuple[bytes, int]]:
         """The days on record, each with the first timestamp noted for it; 0 if none was."""
         found = self._store.read_rows(PUNCHES, [_DAYS])

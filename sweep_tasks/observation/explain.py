@@ -1,0 +1,163 @@
+"""Why is this version still here? For every version of a cell exactly one reason, with names and times.
+
+A version that is not live is there because the entries that would remove it have yet to act. Of those the one with the
+fewest obstacles in its way is looked at, and the first of them is the reason. Take that away and sweep, and the version
+is gone, or the next obstacle is the reason.
+
+Nothing is changed by asking: no transaction is rolled back, nothing is punched or published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import UnknownTable
+from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, Span, StoredVersion, SweepStrategy, TableRef
+from sweep_tasks.observation.circumstances import look_around
+from sweep_tasks.observation.obstacles import (
+    QUEUED,
+    Circumstances,
+    Obstacle,
+    Reason,
+    Waiting,
+    obstacles,
+    removes,
+)
+from sweep_tasks.observation.waiting import CellSearch, queues_of
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
+
+Document = dict[str, Any]
+_PAGE = 1_000
+_NO_ENTRY = Obstacle(Reason.NO_QUEUE_ENTRY)
+_NEWEST = Obstacle(Reason.NEWEST)
+
+
+class Explained(NamedTuple):
+    ts: int
+    kind: str
+    commit: int | None
+    state: str
+    why: Obstacle
+
+    def document(self) -> Document:
+        return {
+            "ts": self.ts,
+            "kind": self.kind,
+            "commit": self.commit,
+            "state": self.state,
+            "reason": self.why.reason.value,
+            "until": self.why.until_ms,
+            "by": self.why.by,
+        }
+
+
+def explain_cell(
+    store: Store, settings: Settings, clock: Clock, table: TableRef, cell: Cell, *, bounded: bool = True
+) -> Document:
+    """`bounded` is whether sweeps go by open transactions and the retention of the settings; those of a scenario, whose
+    sweep timestamps are given, do not."""
+    metadata = store.tables([table]).get(table)
+    if metadata is None:
+        raise UnknownTable(table)
+    view = SweepView.published(store, Horizon(MAX_TS, clock.now_ms()), dry_run=True)
+    progress = Progress(store).all()
+    queues = queues_of(table, cell, 1 + max(shard for _, shard in progress))
+    around = look_around(store, settings, clock, view, {queue: progress[queue] for queue in queues}, bounded=bounded)
+    versions = list(versions_of(store, table, cell))
+    starts = [version.ts for version in versions if version.ts != SENTINEL_TS]
+    waiting = CellSearch(store, view, table, cell).waiting(queues, progress, starts)
+    outcomes = CommitTable(store).outcomes({*starts, *(each.entry.start for each in waiting)})
+    found = explained(versions, outcomes, metadata.strategy, waiting, around)
+    return {
+        "versions": [each.document() for each in found],
+        "queue": [_entry(each, outcomes) for each in waiting if each.hold is None and each.aside is None],
+        "parked": [_entry(each, outcomes) | _held(each, around) for each in waiting if each.hold],
+    }
+
+
+def explained(
+    versions: Sequence[StoredVersion],
+    outcomes: Mapping[int, int],
+    strategy: SweepStrategy,
+    waiting: Collection[Waiting],
+    around: Circumstances,
+) -> list[Explained]:
+    """Of one cell. `outcomes` are those of its transactions that have ended."""
+    newest = max((each.ts for each in versions if outcomes.get(each.ts, ABORTED) != ABORTED), default=None)
+    acting = [] if strategy is SweepStrategy.NOTHING else list(waiting)
+    found = []
+    for version in sorted(versions, key=lambda each: each.ts):
+        state = _state(version, outcomes, newest, strategy, acting)
+        why = _NEWEST if state == "live" else _why(version.ts, acting, around)
+        found.append(Explained(version.ts, _kind(version), outcomes.get(version.ts), state, why))
+    return found
+
+
+def versions_of(store: Store, table: TableRef, cell: Cell) -> Iterator[StoredVersion]:
+    """Without the values, and without what else is in the row."""
+    after = (cell, MAX_TS)
+    while True:
+        page = store.scan_versions(table, Span.only(cell.row), _PAGE, after)
+        yield from (version for version in page.items if version.cell == cell)
+        if page.resume is None or page.resume[0] != cell:
+            return
+        after = page.resume
+
+
+def _state(
+    version: StoredVersion,
+    outcomes: Mapping[int, int],
+    newest: int | None,
+    strategy: SweepStrategy,
+    waiting: Collection[Waiting],
+) -> str:
+    if version.ts == SENTINEL_TS:
+        goes = strategy is SweepStrategy.THOROUGH or any(removes(each, SENTINEL_TS) for each in waiting)
+        return "garbage" if goes else "live"
+    commit = outcomes.get(version.ts)
+    if commit is None or commit == ABORTED:
+        return "unfinished" if commit is None else "aborted"
+    hides_nothing = version.empty and strategy is SweepStrategy.THOROUGH
+    return "live" if version.ts == newest and not hides_nothing else "garbage"
+
+
+def _why(ts: int, waiting: Collection[Waiting], around: Circumstances) -> Obstacle:
+    """The first obstacle of the entry that has the fewest."""
+    ways = [obstacles(each, ts, around) for each in waiting if removes(each, ts)]
+    if not ways:
+        return _NO_ENTRY
+    best = min(ways, key=len)
+    return best[0] if best else QUEUED
+
+
+def _kind(version: StoredVersion) -> str:
+    if version.ts == SENTINEL_TS:
+        return "sentinel"
+    return "delete" if version.empty else "value"
+
+
+def _entry(waiting: Waiting, outcomes: Mapping[int, int]) -> Document:
+    strategy, shard = waiting.queue
+    entry = waiting.entry
+    return {
+        "strategy": strategy.value,
+        "shard": shard,
+        "start": entry.start,
+        "commit": outcomes.get(entry.start),
+        "delete": entry.delete,
+    }
+
+
+def _held(waiting: Waiting, around: Circumstances) -> Document:
+    """What it waits for, as it concerns whatever lies right below it."""
+    entry = waiting.entry
+    way = obstacles(waiting, entry.start if entry.commit == ABORTED else entry.start - 1, around)
+    first = way[0] if way else QUEUED
+    return {"reason": first.reason.value, "until": first.until_ms, "by": first.by}

@@ -1,0 +1,205 @@
+"""A small history of one cell in two tables, and what takes each cause away that `explain` may name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.observation.explain import explain_cell
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.ids import TableIds
+from sweep_tasks.queue.parking import Parking
+from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.engine import SweepOptions
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.rules import Entry
+from sweep_tasks.sweep.run import Sweeper
+from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.timestamps.leases import Leases
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from tests.support.clock import ManualClock
+from tests.support.copies import CopiesStore, Missing
+
+CONSERVATIVE, THOROUGH = TableRef.parse("app.conservative"), TableRef.parse("app.thorough")
+CELL = Cell(b"row", b"column")
+SETTINGS = Settings(retention_s=100, grace_s=150, lease_ttl_s=1_000_000)
+OWN_RETENTION_S = 250
+STRATEGIES = {CONSERVATIVE: SweepStrategy.CONSERVATIVE, THOROUGH: SweepStrategy.THOROUGH}
+
+Step = tuple[Any, ...]
+ends = st.sampled_from(["commits", "commits", "commits", "commits later", "aborts", "dies"])
+steps = st.one_of(
+    st.tuples(st.just("write"), ends, st.booleans(), st.sampled_from([True] * 7 + [False])),
+    st.tuples(st.just("write"), ends, st.booleans(), st.just(True)),
+    st.tuples(st.just("protect"), st.sampled_from([Mode.AT, Mode.AT, Mode.AFTER]), st.integers(0, 6)),
+    st.tuples(st.just("lease")),
+    st.tuples(st.just("wait"), st.sampled_from([1, 60, 120])),
+    st.tuples(st.just("sweep")),
+    st.tuples(st.just("copy missing")),
+    st.tuples(st.just("late value")),
+)
+histories = st.builds(
+    lambda *told: told,
+    st.sampled_from(list(STRATEGIES)),
+    st.sampled_from([None, OWN_RETENTION_S]),
+    st.lists(steps, min_size=3, max_size=12),
+)
+
+
+class ExplainedWorld:
+    def __init__(self, table: TableRef, own_retention_s: int | None, history: list[Step]) -> None:
+        self.table, self.strategy = table, STRATEGIES[table]
+        self.clock = ManualClock(1_000_000_000)
+        self.store = CopiesStore(self.clock)
+        self.timestamps = TimestampService(self.store)
+        self.leases = Leases(self.store, SETTINGS.lease_ttl_s)
+        self._later: Callable[[], None] | None = None
+        self._records = 0
+        Catalog(self.store).create(table, TableMetadata(self.strategy, retention_s=own_retention_s))
+        self._wait(1)
+        for name, *arguments in history:
+            getattr(self, f"_{name.replace(' ', '_')}")(*arguments)
+            self._wait(1)
+        if self._later:
+            self._later()
+        self._wait(1)
+        self._sweep()
+
+    # --- making history -------------------------------------------------------------------------------------------
+
+    def _write(self, end: str, delete: bool, enqueue: bool) -> None:
+        """One that commits later does so after the next, which began after it."""
+        lease = self.timestamps.fresh()
+        start = self.timestamps.fresh()
+        writes = {self.table: {CELL: b"" if delete else b"value"}}
+        if enqueue:
+            QueueWriter(self.store).enqueue(start, writes, self.store.tables([self.table]))
+        self.store.put(start, writes)
+        self._end(lease, start, end)
+
+    def _end(self, lease: int, start: int, end: str) -> None:
+        before, self._later = self._later, None
+        if end == "commits":
+            CommitTable(self.store).decide(start, self.timestamps.fresh())
+        elif end == "aborts":
+            CommitTable(self.store).decide(start, ABORTED)
+        elif end == "commits later":
+            held = self.leases.take(lease, "a writer")
+
+            def commit() -> None:
+                CommitTable(self.store).decide(start, self.timestamps.fresh())
+                self.leases.release([held])
+
+            self._later = commit
+        if before:
+            before()
+
+    def _protect(self, mode: Mode, back: int) -> None:
+        self._records += 1
+        ts = max(0, self.timestamps.greatest() - back)
+        record = Record(f"r{self._records}", ts, mode, (Target(self.table),))
+        ProtectionCatalog(self.store, SETTINGS, self.clock).protect(record)
+
+    def _lease(self) -> None:
+        self.leases.take(self.timestamps.fresh(), "a reader")
+
+    def _wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        Puncher(self.store).punch(self.timestamps, self.clock)
+
+    def _sweep(self) -> None:
+        options = SweepOptions(grace_s=SETTINGS.grace_s)
+        list(Sweeper(self.store, SETTINGS, self.clock).sweep(options=options))
+
+    def _copy_missing(self) -> None:
+        self.store.missing = Missing.KNOWN
+
+    def _late_value(self) -> None:
+        """A writer that a sweep has given up stores its value at last."""
+        for parked in Parking(self.store, self.timestamps, self.strategy, 0).all():
+            if parked.commit == ABORTED:
+                self.store.put(parked.start, {self.table: {CELL: b"late"}})
+                return
+
+    # --- looking, and taking causes away --------------------------------------------------------------------------
+
+    def explained(self) -> dict[int, dict[str, Any]]:
+        found = explain_cell(self.store, SETTINGS, self.clock, self.table, CELL)["versions"]
+        assert [each["ts"] for each in found] == sorted(self.stored()), "each version has exactly one reason"
+        return {each["ts"]: each for each in found}
+
+    def stored(self) -> list[int]:
+        return self.store.timestamps(self.table, [CELL]).get(CELL, [])
+
+    def records(self) -> list[str]:
+        return [record.id for record in ProtectionCatalog(self.store).records()]
+
+    def sweep_without(self, found: dict[str, Any]) -> None:
+        """Take the named cause away, and sweep."""
+        reason, by, until = found["reason"], found["by"], found["until"]
+        if reason == "open_transaction":
+            self.leases.release([lease for lease in self.leases.open() if f"{lease.owner} since {lease.ts}" == by])
+        elif reason in ("retention", "parked_grace"):
+            self._sweep_just_before(found)
+            self._reach(until)
+        elif reason == "protected":
+            ProtectionCatalog(self.store).release(by)
+        elif reason == "blocked":
+            assert CommitTable(self.store).outcomes([by]), "what blocks has committed"
+            self.leases.release(self.leases.open())
+            self._reach(self.clock.now_ms() + SETTINGS.retention_s * 1000)
+        elif reason == "parked_replicas":
+            assert self.store.missing, "all copies are there"
+            self.store.come_back(repaired=True)
+        elif reason == "no_queue_entry":
+            self._sweep_with_nothing_in_the_way()
+            assert found["ts"] in self.stored(), "an entry of the queue removed it after all"
+            self._sweep_by_hand()
+        else:
+            assert reason == "queued", reason
+        self._sweep()
+
+    def _reach(self, moment_ms: int | None) -> None:
+        """One that is not known yet is known once somebody looks at the clock again, and over a retention later."""
+        if moment_ms is None:
+            self._wait(1)
+            moment_ms = self.clock.now_ms() + OWN_RETENTION_S * 1000
+        self.clock.advance(max(0, moment_ms - self.clock.now_ms()) / 1000)
+
+    def _sweep_just_before(self, found: dict[str, Any]) -> None:
+        if found["until"] is not None and found["until"] - 1 > self.clock.now_ms():
+            self.clock.advance((found["until"] - 1 - self.clock.now_ms()) / 1000)
+            self._sweep()
+            assert found["ts"] in self.stored(), "it went before its time"
+
+    def _sweep_with_nothing_in_the_way(self) -> None:
+        self.leases.release(self.leases.open())
+        for record in self.records():
+            ProtectionCatalog(self.store).release(record)
+        self.store.come_back(repaired=True)
+        self._reach(None)
+        self._sweep()
+
+    def _sweep_by_hand(self) -> None:
+        """What a scan of the table would do for lack of an entry: judge every write of the cell."""
+        store: Store = self.store
+        view = SweepView.published(store, Horizon(MAX_TS, self.clock.now_ms()), dry_run=True)
+        outcomes = CommitTable(store).abort([ts for ts in self.stored() if ts >= 0])
+        table_id = TableIds(store).id_of(self.table)
+        values = {ts: store.get(self.table, {CELL: ts + 1})[CELL].value for ts in outcomes}
+        entries = [Entry(self.table, table_id, CELL, ts, commit, not values[ts]) for ts, commit in outcomes.items()]
+        parking = Parking(store, self.timestamps, self.strategy, 0)
+        summary = Summary(self.strategy, 0, MAX_TS)
+        judge = Judge(store, self.strategy, view, parking, self.clock, SETTINGS.grace_s, summary, Counted())
+        judge.judge(entries, ProtectionCatalog(store).protections())

@@ -1,0 +1,194 @@
+"""Every version that a sweep left has exactly one reason, and it is the right one.
+
+Take away what is named and sweep: the version is gone, or something else is named that also stood in the way, and
+nothing is ever named twice. What is called live stays, whatever is taken away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, seed, settings
+
+from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.observation import circumstances, explain, obstacles, waiting
+from sweep_tasks.observation.obstacles import Circumstances, Obstacle, Reason, Waiting
+from sweep_tasks.queue.parking import Hold, Parking
+from sweep_tasks.timestamps.puncher import Puncher
+from tests.properties.explained_world import ExplainedWorld, Step, histories
+
+pytestmark = [pytest.mark.properties, pytest.mark.timeout(600)]
+
+EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "60"))
+MOST_CAUSES = 12
+ROUNDS = 5
+"""Each search starts somewhere else: one alone may miss a mistake after any change of the code."""
+Patch = pytest.MonkeyPatch
+History = tuple[TableRef, int | None, list[Step]]
+
+
+def check(history: History) -> None:
+    for ts, found in ExplainedWorld(*history).explained().items():
+        if found["state"] == "live":
+            assert found["reason"] == "newest"
+            stays(ExplainedWorld(*history), ts)
+        else:
+            goes(ExplainedWorld(*history), ts)
+        if found["reason"] == "protected":
+            is_the_record_to_release(history, ts, found["by"])
+
+
+def goes(world: ExplainedWorld, ts: int) -> None:
+    named: list[Any] = []
+    for _ in range(MOST_CAUSES):
+        found = world.explained()[ts]
+        cause = found["reason"], found["by"], found["until"]
+        assert cause not in named, f"{cause} was taken away before: {named}"
+        assert found["reason"] != "newest", f"{named} and then it is live"
+        named.append(cause)
+        world.sweep_without(found)
+        if ts not in world.stored():
+            return
+    pytest.fail(f"it is still there after {named}")
+
+
+def stays(world: ExplainedWorld, ts: int) -> None:
+    """With every cause gone that anything else has."""
+    for _ in range(MOST_CAUSES):
+        others = [each for each in world.explained().values() if each["state"] != "live"]
+        if not others:
+            break
+        world.sweep_without(others[0])
+    assert ts in world.stored(), "it was called live"
+
+
+def is_the_record_to_release(history: History, ts: int, named: str) -> None:
+    """If it takes one record, it is the one that was named."""
+
+    def stays_without(record: str) -> bool:
+        world = ExplainedWorld(*history)
+        world.sweep_without({"reason": "protected", "by": record, "until": None})
+        return ts in world.stored()
+
+    enough = [record for record in ExplainedWorld(*history).records() if not stays_without(record)]
+    assert not enough or named in enough, f"{named} was named, {enough} it takes"
+
+
+@settings(max_examples=EXAMPLES)
+@given(histories)
+def test_take_away_what_is_named_and_the_version_goes(history: History) -> None:
+    check(history)
+
+
+# --- mistakes that the search must notice -----------------------------------------------------------------------------
+
+
+def a_protection_is_compared_with_the_start(patch: Patch) -> None:
+    real = obstacles._of_records
+    patch.setattr(
+        obstacles,
+        "_of_records",
+        lambda waits, *rest, **but: real(
+            waits._replace(entry=waits.entry._replace(commit=waits.entry.start)), *rest, **but
+        ),
+    )
+
+
+def the_wrong_record_is_named(patch: Patch) -> None:
+    real = obstacles._of_hold
+
+    def another(waits: Waiting, hold: Hold, ts: int, around: Circumstances) -> list[Obstacle]:
+        covering = around.protections.covering(waits.entry.table, waits.entry.cell.row)
+        others = [each.record for each in covering if each.record != hold.record]
+        return [
+            each._replace(by=others[0]) if each.reason is Reason.PROTECTED and others else each
+            for each in real(waits, hold, ts, around)
+        ]
+
+    patch.setattr(obstacles, "_of_hold", another)
+
+
+def a_retention_ends_too_early(patch: Patch) -> None:
+    patch.setattr(Puncher, "passed_at", lambda self, ts: (self.moment_of(ts) or 1) - 1_000)
+
+
+def nobody_looks_for_parked_entries(patch: Patch) -> None:
+    patch.setattr(Parking, "of_cell", lambda *_: [])
+
+
+def nobody_looks_into_the_queue(patch: Patch) -> None:
+    patch.setattr(waiting.CellSearch, "_announced", lambda *_: ())
+    patch.setattr(waiting.CellSearch, "_read", lambda *_: ())
+
+
+def what_was_judged_counts_as_queued(patch: Patch) -> None:
+    patch.setattr(waiting.CellSearch, "_is_done", lambda *_: False)
+
+
+def a_delete_of_a_thorough_table_is_taken_for_live(patch: Patch) -> None:
+    state = explain._state
+    patch.setattr(
+        explain, "_state", lambda each, outcomes, newest, _, acting: state(
+            each, outcomes, newest, SweepStrategy.CONSERVATIVE, acting)
+    )  # fmt: skip
+
+
+def the_newest_is_the_last_that_committed(patch: Patch) -> None:
+    state = explain._state
+
+    def by_commit(each: Any, outcomes: Any, newest: Any, strategy: Any, acting: Any) -> str:
+        last = max(outcomes, key=outcomes.get) if outcomes else newest
+        return state(each, outcomes, last, strategy, acting)
+
+    patch.setattr(explain, "_state", by_commit)
+
+
+def open_transactions_hold_nothing(patch: Patch) -> None:
+    limits = circumstances._limits
+    patch.setattr(
+        circumstances,
+        "_limits",
+        lambda *around: {
+            strategy: tuple(limit for limit in found if limit.reason is not Reason.OPEN_TRANSACTION)
+            for strategy, found in limits(*around).items()
+        },
+    )
+
+
+def replicas_are_never_missing(patch: Patch) -> None:
+    real = obstacles._of_hold
+
+    def all_there(*arguments: Any) -> list[Obstacle]:
+        return [each for each in real(*arguments) if each.reason is not Reason.PARKED_REPLICAS]
+
+    patch.setattr(obstacles, "_of_hold", all_there)
+
+
+MISTAKES: list[Callable[[Patch], None]] = [
+    a_protection_is_compared_with_the_start, the_wrong_record_is_named, a_retention_ends_too_early,
+    nobody_looks_for_parked_entries, nobody_looks_into_the_queue, what_was_judged_counts_as_queued,
+    a_delete_of_a_thorough_table_is_taken_for_live, the_newest_is_the_last_that_committed,
+    open_transactions_hold_nothing, replicas_are_never_missing,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_the_search_notices_when(monkeypatch: pytest.MonkeyPatch, mistake: Callable[[Patch], None]) -> None:
+    mistake(monkeypatch)
+
+    with pytest.raises((AssertionError, pytest.fail.Exception, KeyError, BaseExceptionGroup)):
+        for number in range(ROUNDS):
+            search(number)
+
+
+def search(number: int) -> None:
+    @seed(number)
+    @settings(max_examples=300, phases=[Phase.generate], database=None)
+    @given(histories)
+    def one(history: History) -> None:
+        check(history)
+
+    one()
