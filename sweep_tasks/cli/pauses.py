@@ -90,21 +90,16 @@ def _me() -> str:
 
 
 def _standing(run: Command) -> dict[str, Any]:
-    everything, tables = Pauses(run.store).standing()
-    return {
-        "everything": everything._asdict() if everything else None,
-        "tables": {str(table): each._asdict() for table, each in sorted(tables.items())},
-    }
+    return {"paused": [{"what": what, **pause._asdict()} for what, pause in Pauses(run.store).standing().listed()]}
 
 
 def _print_standing(out: Console, document: dict[str, Any]) -> None:
-    found = ({"everything": document["everything"]} if document["everything"] else {}) | document["tables"]
-    if not found:
+    if not document["paused"]:
         out.print("nothing is paused")
         return
     shown = Table("paused", "since", "by", "reason")
-    for name, each in found.items():
-        shown.add_row(name, str(from_ms(each["since_ms"])), escape(each["by"]), escape(each["reason"]))
+    for each in document["paused"]:
+        shown.add_row(each["what"], str(from_ms(each["since_ms"])), escape(each["by"]), escape(each["reason"]))
     out.print(shown)
 
 

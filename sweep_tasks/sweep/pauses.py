@@ -22,6 +22,8 @@ from sweep_tasks.store.system import PAUSES
 
 _ROW = b"pauses"
 _EVERYTHING = b"*"
+EVERYTHING = "everything"
+"""What a pause of all tables is called; no table is, for lack of a dot."""
 
 
 class Pause(NamedTuple):
@@ -33,6 +35,11 @@ class Pause(NamedTuple):
 class Paused(NamedTuple):
     everything: Pause | None
     tables: Mapping[TableRef, Pause]
+
+    def listed(self) -> list[tuple[str, Pause]]:
+        """By name, everything first."""
+        whole = [(EVERYTHING, self.everything)] if self.everything else []
+        return [*whole, *((str(table), self.tables[table]) for table in sorted(self.tables))]
 
 
 class Pauses:
@@ -78,7 +85,7 @@ class Pauses:
 
 
 def named(table: TableRef | None) -> str:
-    return "everything" if table is None else str(table)
+    return EVERYTHING if table is None else str(table)
 
 
 def _cell(table: TableRef | None) -> Cell:

@@ -15,7 +15,6 @@ from sweep_tasks.observation.history import history
 from sweep_tasks.observation.status import status
 from sweep_tasks.orchestration.page.rendering import span
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.pauses import Pauses
 
 Document = dict[str, Any]
 
@@ -52,16 +51,12 @@ class Strip(NamedTuple):
 
 def overview(store: Store, settings: Settings, clock: Clock) -> Document:
     found, past = status(store, settings, clock), history(store)
-    everything, tables = Pauses(store).standing()
-    paused = ([("everything", everything)] if everything else []) + [(str(each), tables[each]) for each in tables]
     return {
         "status": found,
         "problems": found["health"]["problems"][:MOST_PROBLEMS],
         "strips": strips(found),
         "latest": furthest_behind(found["shards"], found["objectives"]),
         "records": found["protection_records"][:MOST_RECORDS],
-        "paused": paused,
-        "all_paused": everything is not None,
         "charts": charts(past, found["now_ms"]),
         "runs": past["runs"][:MOST_RUNS],
         "notes": Journal(store).last(MOST_NOTES),

@@ -57,4 +57,4 @@ def test_everything_is_paused_and_a_sweep_says_so(url: str) -> None:
 def test_bad_input_pauses_nothing(url: str, arguments: list[str], error: str, code: int) -> None:
     answer = ask(url, *arguments, "--json")
     assert (answer.code, answer.document["error"]) == (code, error)
-    assert ask(url, "pause", "--list", "--json").document == {"everything": None, "tables": {}}
+    assert ask(url, "pause", "--list", "--json").document == {"paused": []}

@@ -13,11 +13,10 @@ from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.page.acting import Reason, asked, done, the_store
 from sweep_tasks.orchestration.page.rights import ACTION, Token, may_act
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.pauses import Pauses, named
+from sweep_tasks.sweep.pauses import EVERYTHING, Pauses, named
 
 router = APIRouter(prefix="/pauses", tags=["pauses"])
 
-_EVERYTHING = "everything"
 What = Annotated[str, Form()]
 
 
@@ -44,7 +43,7 @@ def pause(request: Request, user: GetUserDep, what: What, reason: Reason = "") -
 def ask(request: Request, token: Token, what: str) -> Response:
     with the_store() as (store, _):
         everything, tables = Pauses(store).standing()
-    standing = everything if what == _EVERYTHING else tables.get(TableRef.parse(what))
+    standing = everything if what == EVERYTHING else tables.get(TableRef.parse(what))
     return asked(request, token, "resume", {"what": what, "pause": standing})
 
 
@@ -60,4 +59,4 @@ def resume(request: Request, user: GetUserDep, what: What, reason: Reason = "") 
 
 
 def _table(what: str) -> TableRef | None:
-    return None if what == _EVERYTHING else TableRef.parse(what)
+    return None if what == EVERYTHING else TableRef.parse(what)
