@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, Error, FrameLocator, Page, sync_playwright
+from playwright.sync_api import Browser, Error, FrameLocator, Page, expect, sync_playwright
 
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.local_environment import Login
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+PATIENCE_MS = 90_000
 _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
@@ -83,7 +84,8 @@ def somebody(
     width: int = 1280,
 ) -> Iterator[Person]:
     context = browser.new_context(color_scheme=colours, viewport={"width": width, "height": 900})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
     try:
         person = Person(context.new_page(), airflow)
         person.log_in(login)
