@@ -51,9 +51,10 @@ class Strip(NamedTuple):
 
 def overview(store: Store, settings: Settings, clock: Clock) -> Document:
     found, past = status(store, settings, clock), history(store)
+    told = {f"{pause['what']} paused" for pause in found["paused"]}  # above, with a button
     return {
         "status": found,
-        "problems": found["health"]["problems"][:MOST_PROBLEMS],
+        "problems": [each for each in found["health"]["problems"] if each["about"] not in told][:MOST_PROBLEMS],
         "strips": strips(found),
         "latest": furthest_behind(found["shards"], found["objectives"]),
         "records": found["protection_records"][:MOST_RECORDS],

@@ -71,6 +71,7 @@ document.addEventListener("htmx:beforeSwap", (event) => {
 // --- drawing ------------------------------------------------------------------------------------------------------------
 
 const drawn = [];
+const LEAST_S = 6 * 3600; // a single point would else stand somewhere between years
 
 function colour(name) {
   const probe = document.createElement("i");
@@ -97,7 +98,10 @@ function draw() {
     drawn.push(new window.uPlot(
       {
         width: place.clientWidth, height: 180, series: [{ value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series],
-        axes: [axis, { ...axis, size: 55 }], scales: { y: { range: (_, least, most) => [0, Math.max(most || 0, 1)] } },
+        axes: [axis, { ...axis, size: 55 }], scales: {
+          x: { range: (_, first, last) => [Math.min(first, last - LEAST_S), last] },
+          y: { range: (_, least, most) => [0, Math.max(most || 0, 1)] },
+        },
         cursor: { points: { size: 7 } },
       },
       [times, ...given.map(([, values]) => values)],
