@@ -7,8 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java postgres browser run ui cluster lint types layers test test-fast test-search test-cassandra test-real \
-  test-long bench format clean
+.PHONY: help setup java postgres browser run ui cluster lint types layers test test-fast test-search test-cassandra \
+  test-real test-long bench monitoring format clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -91,6 +91,10 @@ test-long: postgres $(READY)  ## What takes too long for every change: soaks, ma
 
 bench: $(READY)  ## What is claimed about speed, as JSON
 	$(BIN)/python -m benchmarks
+
+monitoring: $(READY)  ## Write the dashboard and the alert rules anew, from the declared metrics
+	$(BIN)/sweepflow metrics --dashboard > deploy/monitoring/dashboard.json
+	$(BIN)/sweepflow metrics --rules > deploy/monitoring/rules.yaml
 
 format: $(READY)  ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -48,6 +49,10 @@ class LazySpark:
             self._session = spark_session(self._name)
             self.seconds = time.perf_counter() - began
         return self._session
+
+    def context(self) -> SparkContext | None:
+        """None if no session was started."""
+        return self._session.sparkContext if self._session else None
 
 
 def local_session(name: str) -> SparkSession:

@@ -104,6 +104,7 @@ class SparkShardSweep(ShardSweep):
         self._spent: list[DataFrame] = []
         self._first_start: int | None = None
         self._read_so_far = 0
+        self._phase = ""
 
     @property
     def _spark(self) -> SparkSession:
@@ -112,6 +113,16 @@ class SparkShardSweep(ShardSweep):
     @property
     def _cores(self) -> int:
         return max(2, self._spark.sparkContext.defaultParallelism)
+
+    def _tell(self, phase: str) -> None:
+        super()._tell(phase)
+        self._phase = phase
+
+    def _describe(self, doing: str) -> None:
+        """What Spark's own page says of the jobs that come now."""
+        who = f"{self._strategy} shard {self._shard}"
+        done = f"{self._summary.batches} batches with {self._summary.entries} entries done"
+        self._spark.sparkContext.setJobGroup(f"sweep {who}", f"{who}, {self._phase}: {doing}; {done}")
 
     # --- what was parked before -----------------------------------------------------------------------------------
 
@@ -308,6 +319,7 @@ class SparkShardSweep(ShardSweep):
         if several:
             results = results.persist(StorageLevel.DISK_ONLY)
             self._touched.add(results)
+        self._describe("judging and deleting")
         with self._timed("deleting"):
             totals = frames.totals(results).collect()
         for row in totals:
@@ -331,6 +343,7 @@ class SparkShardSweep(ShardSweep):
     def _entries(self, worker: Worker, parts: int) -> tuple[DataFrame, list[Any]]:
         """Kept on disk: who judges them must not depend on their being read again."""
         frame = self._numbered(parts).mapInArrow(worker, frames.ddl(ENTRIES)).persist(StorageLevel.DISK_ONLY)
+        self._describe(f"reading {parts} parts of the queue")
         with self._timed("reading"):
             totals = frames.totals(frame).collect()
         self._workers.update(row.worker for row in totals)

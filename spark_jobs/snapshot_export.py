@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import export_frames as frames
@@ -48,6 +47,7 @@ from spark_jobs.store_settings import store_settings
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import AlreadyExists, BadValue, UnknownTable
+from sweep_tasks.logs import configure_logs_by_settings
 from sweep_tasks.model import EVERYTHING, TableRef
 from sweep_tasks.opening import open_store
 from sweep_tasks.protection.targets import Target
@@ -232,5 +232,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs_by_settings()
     sys.exit(main())

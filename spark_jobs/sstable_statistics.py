@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import pyarrow as pa
-import structlog
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
@@ -41,6 +40,7 @@ from sweep_tasks.compaction.measuring import measure
 from sweep_tasks.compaction.sstables import SSTable, sstables_of
 from sweep_tasks.config import load_settings
 from sweep_tasks.errors import BadValue, SSTableGone, SSTableUnreadable
+from sweep_tasks.logs import configure_logs_by_settings
 
 GONE, UNREADABLE = "gone", "unreadable"
 STATISTICS = {
@@ -188,5 +188,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs_by_settings()
     sys.exit(main())

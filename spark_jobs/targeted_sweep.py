@@ -24,14 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import pendulum
-import structlog
 
 from spark_jobs.job import reported
+from spark_jobs.pulse import pulse
 from spark_jobs.session import LazySpark
 from spark_jobs.shard import SparkShardSweep
 from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue
+from sweep_tasks.logs import at_work, configure_logs_by_settings
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.observation.entering import enter_sweep
 from sweep_tasks.observation.tally import Try
@@ -39,6 +40,7 @@ from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.summary import Summary
+from sweep_tasks.sweep.watching import LogEvery
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,10 +59,12 @@ def sweep(order: SweepOrder, settings: Settings, by: Try) -> dict[str, Any]:
     spark = LazySpark(f"targeted_sweep {order.strategy} {order.shard}")
     with open_store(settings.store, settings) as store:
         horizon = order.horizon(store, settings, clock)
-        options = replace(order.options(settings), batch=settings.spark_batch_entries)
-        summary: Summary = SparkShardSweep(
-            spark, store, settings, order.strategy, order.shard, horizon, clock, options
-        ).run()
+        log = LogEvery()
+        options = replace(order.options(settings), batch=settings.spark_batch_entries, watch=log)
+        with at_work(run=by.run, strategy=order.strategy.value, shard=order.shard), pulse(log, spark.context):
+            summary: Summary = SparkShardSweep(
+                spark, store, settings, order.strategy, order.shard, horizon, clock, options
+            ).run()
         if spark.seconds is not None:
             summary.seconds["spark"] = spark.seconds
         document = summary.document() | {"engine": "idle" if spark.seconds is None else "spark"}
@@ -103,10 +107,10 @@ def _counted_as(given: argparse.Namespace) -> Try:
     """A job that nobody named is a run of its own."""
     if not given.counted_as:
         return Try("spark-submit", uuid.uuid4().hex, f"{given.strategy}.shard_{given.shard}")
-    *names, number = given.counted_as
+    dag, run, task, number = given.counted_as
     if not number.isdigit():
         raise BadValue("counted_as", "the try must be a number, 1 for the first")
-    return Try(*names, int(number))
+    return Try(dag, run, task, int(number))
 
 
 def _moment(text: str) -> int:
@@ -120,5 +124,5 @@ def _moment(text: str) -> int:
 
 
 if __name__ == "__main__":
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs_by_settings()
     sys.exit(main())

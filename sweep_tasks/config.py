@@ -45,6 +45,7 @@ def _listed(given: Any) -> Any:
 
 Checked = TypeVar("Checked")
 Consistency = Literal["one", "two", "three", "quorum", "local_quorum", "each_quorum", "all"]
+LogFormat = Literal["text", "json"]
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 Share = Annotated[Decimal, Field(le=1, decimal_places=9)]
 """Decimal, so that it is exactly what was written."""
@@ -162,6 +163,10 @@ class Settings(BaseSettings):
     task_retries: int = Field(default=3, ge=0, description="how often Airflow tries a failed shard again in one run")
     task_retry_delay_s: float = Field(default=60.0, gt=0, description="how long before the first time, then twice that")
     task_timeout_s: int = Field(default=7_200, gt=0, description="a task that takes longer is ended, and tried again")
+    metrics_otlp_url: str | None = Field(
+        default=None, description="an OpenTelemetry collector that hourly runs tell all metrics; none: none is told"
+    )
+    log_format: LogFormat = Field(default="text", description="log lines on stderr: text for people, json for programs")
     cache_folder: Path = Field(
         default=Path("~/.cache/sweepflow"), description="where downloads are kept: the jars of the local Cassandra"
     )

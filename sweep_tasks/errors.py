@@ -15,6 +15,8 @@ EXIT_BAD_INPUT = 2
 EXIT_NOT_FOUND = 3
 EXIT_UNAVAILABLE = 4
 EXIT_CONFLICT = 5
+EXIT_ATTENTION = 6
+EXIT_BEHIND = 7
 
 
 class SweepflowError(Exception):
@@ -271,6 +273,20 @@ class ProtectionsNeedAttention(SweepflowError):
         more = [f"and {len(sentences) - 10} more, in the log"] if len(sentences) > 10 else []
         super().__init__(" | ".join([*sentences[:10], *more]))
         self.about = tuple(about)
+
+
+class MetricsNotTaken(SweepflowError):
+    """A collector of figures refused them or did not answer; nothing was lost, the next time tells them again."""
+
+    code = "unavailable"
+    exit_code = EXIT_UNAVAILABLE
+    retryable = True
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(
+            f"metrics: {endpoint} did not take them; see that an OpenTelemetry collector listens there, the path of "
+            "most is /v1/metrics"
+        )
 
 
 # --- Airflow ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +21,7 @@ from rich.markup import escape
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.logs import configure_logs
 from sweep_tasks.opening import open_store
 from sweep_tasks.store import Store
 
@@ -56,6 +56,7 @@ class Command:
         if self._settings is None:
             given = {"store": self._store_url} if self._store_url else {}
             self._settings = load_settings(**given)
+            configure_logs(self._settings.log_format)
         return self._settings
 
     def use_store(self, url: str) -> None:
@@ -94,7 +95,7 @@ def command(
     """Options may stand before the command's name or behind it; behind wins."""
     shared: dict[str, Any] = ctx.obj or {}
     run = Command(store or shared.get("store") or default_store, as_json or shared.get("as_json", False))
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs()
     try:
         yield run
     except SweepflowError as error:

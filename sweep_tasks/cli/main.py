@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli import airflow, compaction, demo, deploy, dev, pauses, protections, queue, scenario, sweep, tables
+from sweep_tasks.cli import (
+    airflow,
+    compaction,
+    demo,
+    deploy,
+    dev,
+    explain,
+    metrics,
+    pauses,
+    protections,
+    queue,
+    scenario,
+    status,
+    sweep,
+    tables,
+)
 from sweep_tasks.cli.command import JsonOption, StoreOption, command
 from sweep_tasks.store import StoreLocation, initialise_store
 
@@ -27,7 +42,9 @@ app.add_typer(deploy.app, name="deploy")
 app.add_typer(dev.app, name="dev")
 app.command()(demo.demo)
 app.command()(sweep.sweep)
-app.command()(sweep.status)
+app.command()(status.status)
+app.command()(explain.explain)
+app.command()(metrics.metrics)
 app.command()(pauses.pause)
 app.command()(pauses.resume)
 app.command()(pauses.journal)
@@ -55,7 +72,8 @@ def root(
     """Sweeping for multi-version key-value stores.
 
     Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 the store is not initialised, locked or unreachable;
-    5 conflict (exists already, or somebody else was first); 70 a defect of sweepflow.
+    5 conflict (exists already, or somebody else was first); 6 and 7 of 'status': somebody should look, a shard is
+    behind; 70 a defect of sweepflow.
     """
     ctx.obj = {"store": store, "as_json": as_json, "traceback": traceback}
 

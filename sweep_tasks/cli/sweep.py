@@ -1,28 +1,30 @@
-"""`sweepflow sweep` and `sweepflow status`."""
+"""`sweepflow sweep`."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any
 
-import pendulum
 import typer
 from rich.console import Console
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, command
-from sweep_tasks.clock import SystemClock, from_ms
+from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import BadValue
+from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.queue.progress import NEVER_SWEPT, QUEUES, Progress
+from sweep_tasks.observation.entering import enter_sweep, sample
+from sweep_tasks.observation.tally import Try
+from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.engine import SweepOptions
-from sweep_tasks.sweep.lag import lag_s, swept_up_to
 from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.sweep.summary import Summary
+from sweep_tasks.sweep.watching import Reached
 
 _COUNTS = ("entries", "range_deletes", "sentinels", "aborted_deletes", "parked", "unparked", "blocked", "quarantined")
 
@@ -47,23 +49,44 @@ def sweep(
         settings = run.settings
         budget = Budget.of(settings, max_entries, max_seconds)
         options = SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, dry_run)
-        summaries = Sweeper(run.store, settings, SystemClock()).sweep(strategy or QUEUES, shard, stop_at, options)
-        documents = _with_progress(run, summaries, len(strategy or QUEUES) * (len(shard or []) or _shards(run)))
+        total = len(strategy or QUEUES) * (len(shard or []) or Progress(run.store).shards())
+        with Bar(total, disable=run.as_json) as bar:
+            options = replace(options, watch=bar)
+            summaries = Sweeper(run.store, settings, SystemClock()).sweep(strategy or QUEUES, shard, stop_at, options)
+            documents = _counted(run, summaries, bar)
         run.answer({"dry_run": dry_run, "shards": documents}, lambda out: _print_summaries(out, documents, dry_run))
 
 
-def _shards(run: Command) -> int:
-    return Progress(run.store).shards()
-
-
-def _with_progress(run: Command, summaries: Any, total: int) -> list[dict[str, Any]]:
-    with ProgressBar(console=Console(stderr=True), transient=True, disable=run.as_json) as bar:
-        task = bar.add_task("sweeping", total=total)
-        documents = []
+def _counted(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[dict[str, Any]]:
+    """What was done is entered in the store, shard by shard, as tasks do."""
+    clock, run_id = SystemClock(), uuid.uuid4().hex
+    documents = []
+    with at_work(run=run_id):
         for summary in summaries:
+            bar.done()
             documents.append(summary.document())
-            bar.advance(task)
+            by = Try("command", run_id, f"{summary.strategy}.shard_{summary.shard}")
+            enter_sweep(run.store, clock, documents[-1], by)
+    if any(not document["dry_run"] for document in documents):
+        sample(run.store, clock)
     return documents
+
+
+class Bar(ProgressBar):
+    """One for the whole: shards that are done, and of the one under way how far it is."""
+
+    def __init__(self, shards: int, disable: bool) -> None:
+        super().__init__(console=Console(stderr=True), transient=True, disable=disable)
+        self._task = self.add_task("sweeping", total=shards)
+        self._shards = 0
+
+    def __call__(self, reached: Reached) -> None:
+        doing = f"{reached.strategy} shard {reached.shard}: {reached.phase}, {reached.entries:,} entries"
+        self.update(self._task, completed=self._shards + reached.share, description=doing)
+
+    def done(self) -> None:
+        self._shards += 1
+        self.update(self._task, completed=self._shards)
 
 
 def _print_summaries(out: Console, documents: list[dict[str, Any]], dry_run: bool) -> None:
@@ -77,50 +100,3 @@ def _print_summaries(out: Console, documents: list[dict[str, Any]], dry_run: boo
     out.print(shown)
     if dry_run:
         out.print("a dry run: nothing was changed")
-
-
-def status(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """How far everything is swept, and what holds it up."""
-    with command(ctx, store, as_json) as run:
-        document = _status(run)
-        run.answer(document, lambda out: _print_status(out, document))
-
-
-def _status(run: Command) -> dict[str, Any]:
-    store = run.store
-    now_ms = SystemClock().now_ms()
-    thresholds = Thresholds(store)
-    leases = Leases(store, run.settings.lease_ttl_s).open()
-    shards = [
-        {
-            "strategy": each.strategy.value,
-            "shard": each.shard,
-            "progress": each.progress,
-            "lag_s": None if each.moment_ms is None else lag_s(each.moment_ms, now_ms),
-        }
-        for each in swept_up_to(store)
-    ]
-    return {
-        "now": str(from_ms(now_ms)),
-        "timestamp": TimestampService(store).greatest(),
-        "thresholds": {strategy.value: thresholds.of_strategy(strategy) for strategy in QUEUES},
-        "shards": shards,
-        "open_transactions": len(leases),
-        "oldest_open_transaction": {"lease": leases[0].ts, "owner": leases[0].owner} if leases else None,
-        "protections": len(ProtectionCatalog(store).records()),
-    }
-
-
-def _print_status(out: Console, document: dict[str, Any]) -> None:
-    shown = Table("strategy", "shard", "progress", "swept up to", "lag")
-    for each in document["shards"]:
-        progress = "never" if each["progress"] == NEVER_SWEPT else str(each["progress"])
-        lag = "unknown" if each["lag_s"] is None else pendulum.duration(seconds=each["lag_s"]).in_words() or "none"
-        shown.add_row(
-            each["strategy"], str(each["shard"]), progress, str(document["thresholds"][each["strategy"]]), lag
-        )
-    out.print(shown)
-    oldest = document["oldest_open_transaction"]
-    holding = f", the oldest held by {oldest['owner']} since {oldest['lease']}" if oldest else ""
-    out.print(f"last timestamp {document['timestamp']}; {document['open_transactions']} open transactions{holding}; "
-              f"{document['protections']} protections")  # fmt: skip

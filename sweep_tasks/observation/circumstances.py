@@ -48,9 +48,11 @@ def _limits(store: Store, settings: Settings, clock: Clock) -> Limits:
         Limit(lease.ts, Reason.OPEN_TRANSACTION, f"{lease.owner} since {lease.ts}")
         for lease in Leases(store, settings.lease_ttl_s).open()[:1]
     )
-    old_enough = Puncher(store).timestamp_at(clock.now_ms() - settings.retention_s * 1000) or 0
-    retention = (Limit(old_enough, Reason.RETENTION),)
-    return {SweepStrategy.CONSERVATIVE: open_ones + retention, SweepStrategy.THOROUGH: open_ones}
+    kept = open_ones
+    if settings.retention_s:  # a sweep takes a look at the clock first: without a retention nothing is too young for it
+        old_enough = Puncher(store).timestamp_at(clock.now_ms() - settings.retention_s * 1000) or 0
+        kept = (*open_ones, Limit(old_enough, Reason.RETENTION))
+    return {SweepStrategy.CONSERVATIVE: kept, SweepStrategy.THOROUGH: open_ones}
 
 
 def _blocking(store: Store, progress: Mapping[Queue, int], goes_to: Mapping[SweepStrategy, int]) -> dict[Queue, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.tally import Done, Tally, Try
@@ -20,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 SWEEP = "sweep"
 RECONCILE = "reconcile"
+OPERATIONS = "protection_operations"
 SWEEP_COUNTS = (
     "entries", "range_deletes", "sentinels", "aborted_deletes", "parked", "unparked", "quarantined",
     "cleaned_partitions",
@@ -40,12 +42,27 @@ def enter_reconciliation(store: Store, clock: Clock, report: Mapping[str, Any], 
         enter(store, clock, Done(RECONCILE, {}, by, amounts, clock.now_ms(), said=said | problems))
 
 
+def enter_operations(store: Store, clock: Clock, done: Mapping[str, float], by: Try) -> None:
+    """What this process did to protections, by operation and outcome."""
+    if any(done.values()):
+        enter(store, clock, Done(OPERATIONS, {}, by, done, clock.now_ms()))
+
+
 def enter(store: Store, clock: Clock, done: Done) -> None:
     _unless_it_fails("the figures of a run are lost", lambda: Tally(store, clock).enter(done))
 
 
 def sample(store: Store, clock: Clock) -> None:
     _unless_it_fails("nothing was counted", lambda: take_sample(store, clock))
+
+
+def push_metrics(store: Store, settings: Settings, clock: Clock) -> None:
+    """To the collector of the settings, if there is one."""
+    if settings.metrics_otlp_url:
+        from sweep_tasks.observation.otlp import push
+
+        url = settings.metrics_otlp_url
+        _unless_it_fails("the collector did not take the metrics", lambda: push(store, settings, clock, url))
 
 
 def sweep_done(summary: Mapping[str, Any], by: Try, ended_ms: int) -> Done:

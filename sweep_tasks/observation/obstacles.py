@@ -140,12 +140,15 @@ def _of_judging(waiting: Waiting, ts: int, around: Circumstances) -> list[Obstac
 def _of_records(waiting: Waiting, ts: int, protections: Protections, but: str = "") -> list[Obstacle]:
     """The records that would have to go, one after the other, before the entry removes this version; leaving out the
     one that it is parked under."""
-    entry, found = waiting.entry, []
+    entry = waiting.entry
+    found: list[Obstacle] = []
     left = [each for each in protections.covering(entry.table, entry.cell.row) if each.record != but]
-    while not _within(ts, doomed(entry, held_by := holding(left, entry.commit), waiting.queue[0])) and held_by:
+    while True:
+        held_by = holding(left, entry.commit)
+        if held_by is None or _within(ts, doomed(entry, held_by, waiting.queue[0])):
+            return found
         found.append(Obstacle(Reason.PROTECTED, held_by.record))
-        left = [each for each in left if held_by and each.record != held_by.record]
-    return found
+        left = [each for each in left if each.record != held_by.record]
 
 
 def _young(entry: Entry, around: Circumstances) -> Obstacle:

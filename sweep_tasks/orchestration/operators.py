@@ -13,6 +13,7 @@ from spark_jobs.environment import TARGETED_SWEEP
 from sweep_tasks.clock import SystemClock, from_ms, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.form import ShardTask, order_of
 from sweep_tasks.orchestration.machine import machine_slot
@@ -46,15 +47,19 @@ class SweepShardOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # ours has a result
         """The summary of the sweep."""
+        from sweep_tasks.orchestration.stats import tell_sweep
+
         try:
             settings = load_settings()
             order = order_of(context["params"], ShardTask(self.strategy, self.shard), moment_ms(self.until))
             spark_connection()
-            summary = self._sweep_without_spark(settings, order, context) or self._sweep_with_spark(
-                settings, order, context
-            )
+            with at_work(run=context["ti"].run_id, strategy=self.strategy.value, shard=self.shard):
+                summary = self._sweep_without_spark(settings, order, context) or self._sweep_with_spark(
+                    settings, order, context
+                )
         except SweepflowError as error:
             raise explained(error) from None
+        tell_sweep(summary, this_try(context))
         self.log.info(readable(summary))
         return summary
 
@@ -87,7 +92,7 @@ class CheckLag(BaseOperator):
         self.until = INTERVAL_END
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 (given by Airflow)
-        from sweep_tasks.observation.entering import sample
+        from sweep_tasks.observation.entering import push_metrics, sample
         from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.lag import check_lag
 
@@ -95,6 +100,7 @@ class CheckLag(BaseOperator):
             settings = load_settings()
             with open_store(settings.store, settings) as store:
                 sample(store, SystemClock())
+                push_metrics(store, settings, SystemClock())
                 lags = check_lag(store, settings, SystemClock(), moment_ms(self.until))
         except SweepflowError as error:
             raise explained(error) from None

@@ -1,4 +1,4 @@
-"""What a task did to protections, told to wherever Airflow sends its own figures (StatsD, OpenTelemetry).
+"""What tasks did, told to wherever Airflow sends its own figures (StatsD, OpenTelemetry), under the declared names.
 
 A task's process ends before anybody could fetch Prometheus' figures from it.
 """
@@ -11,31 +11,37 @@ from typing import Any
 
 from airflow.sdk.observability import stats
 
-from sweep_tasks.protection.metrics import operations
-
-PREFIX = "sweepflow.protection"
+from sweep_tasks import metrics
+from sweep_tasks.observation.entering import sweep_done
+from sweep_tasks.observation.tally import Try
+from sweep_tasks.protection.metrics import counts, since
 
 
 @contextmanager
 def operations_told() -> Iterator[None]:
     """Every operation by how it ended, however the block ends; those that did not happen as nought."""
-    before = _counts()
+    before = counts()
     try:
         yield
     finally:
-        for name, number in _counts().items():
-            stats.incr(f"{PREFIX}.{name}", int(number - before[name]))
+        for name, number in since(before).items():
+            operation, outcome = name.split(".")
+            stats.incr(metrics.OPERATIONS.airflow({"operation": operation, "outcome": outcome}), int(number))
 
 
 def tell_report(document: Mapping[str, Any]) -> None:
     """Of a reconciliation: how many there are and what became of them."""
-    for name in ("records", "spans", "oldest_age_s"):
-        stats.gauge(f"{PREFIX}.{name}", document[name])
-    stats.gauge(f"{PREFIX}.problems", len(document["problems"]))
+    single = {metrics.RECORDS: "records", metrics.SPANS: "spans", metrics.OLDEST_RECORD: "oldest_age_s"}
+    for metric, name in single.items():
+        stats.gauge(metric.airflow({}), document[name])
+    stats.gauge(metrics.PROBLEMS.airflow({}), len(document["problems"]))
     for outcome, number in document["outcomes"].items():
-        stats.incr(f"{PREFIX}.reconciled.{outcome}", number)
+        stats.incr(metrics.RECONCILED.airflow({"outcome": outcome}), number)
 
 
-def _counts() -> dict[str, float]:
-    samples = [sample for family in operations.collect() for sample in family.samples if sample.name.endswith("_total")]
-    return {f"{each.labels['operation']}.{each.labels['outcome']}": each.value for each in samples}
+def tell_sweep(summary: Mapping[str, Any], by: Try) -> None:
+    """Of one shard; a dry run did nothing."""
+    if not summary["dry_run"]:
+        done = sweep_done(summary, by, 0)
+        for name, metric in metrics.SWEEP.items():
+            stats.incr(metric.airflow(done.labels), round(done.amounts[name]))

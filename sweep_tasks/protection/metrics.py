@@ -7,12 +7,13 @@ is a call that got none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal, get_args
 
 import prometheus_client
 
+from sweep_tasks import metrics as declared
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND, SweepflowError
 
 Operation = Literal["protect", "release", "move", "settle", "recount", "refresh", "ask_owner", "reconcile"]
@@ -20,16 +21,25 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 OUTCOMES = ("ok", "refused", "failed")
 _ANSWERS = (EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND)
 
-operations = prometheus_client.Counter(
-    "sweepflow_protection_operations", "Operations on protections by how they ended", ["operation", "outcome"]
-)
+operations = prometheus_client.Counter(declared.OPERATIONS.family, declared.OPERATIONS.help, declared.OPERATIONS.labels)
 for _operation in OPERATIONS:
     for _outcome in OUTCOMES:
         operations.labels(_operation, _outcome)
 
-records = prometheus_client.Gauge("sweepflow_protection_records", "Protection records, when they were last reconciled")
-spans = prometheus_client.Gauge("sweepflow_protection_spans", "Tables and row ranges that these records name")
-oldest_age_seconds = prometheus_client.Gauge("sweepflow_protection_oldest_age_seconds", "Age of the oldest record")
+records, spans, oldest_age_seconds = (
+    prometheus_client.Gauge(each.family, each.help)
+    for each in (declared.RECORDS, declared.SPANS, declared.OLDEST_RECORD)
+)
+
+
+def counts() -> dict[str, float]:
+    """Of this process so far, by operation and outcome, with a dot between."""
+    samples = [sample for family in operations.collect() for sample in family.samples if sample.name.endswith("_total")]
+    return {f"{each.labels['operation']}.{each.labels['outcome']}": each.value for each in samples}
+
+
+def since(before: Mapping[str, float]) -> dict[str, float]:
+    return {name: number - before.get(name, 0) for name, number in counts().items()}
 
 
 class Call:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
+from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.cleaner import QueueCleaner
@@ -35,6 +36,7 @@ from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.sweep.watching import Reached, Watcher, nobody
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -50,6 +52,8 @@ class SweepOptions:
     grace_s: int = 3_600
     budget: Budget = UNLIMITED
     dry_run: bool = False
+    watch: Watcher = nobody
+    """Told how far it is, many times."""
 
 
 class Judged(NamedTuple):
@@ -90,6 +94,10 @@ class ShardSweep:
         self._summary = Summary(strategy, shard, horizon.sweep_ts, self._options.dry_run)
 
     def run(self) -> Summary:
+        with at_work(strategy=self._strategy.value, shard=self._shard):
+            return self._run()
+
+    def _run(self) -> Summary:
         if self._everything_is_paused():
             self._note_progress()
             self._summary.stopped = PAUSED
@@ -134,7 +142,7 @@ class ShardSweep:
         self._summary.sentinels = len(self._counted.sentinels)
 
     def _sweep_parked(self) -> None:
-        self._judge.rejudge_parked(at_most=self._options.budget.parked)
+        self._judge.rejudge_parked(at_most=self._options.budget.parked, after_page=lambda: self._tell("parked"))
 
     def _sweep_queue(self, begin: int) -> None:
         sweep_ts = self._horizon.sweep_ts
@@ -165,6 +173,7 @@ class ShardSweep:
         self._summary.batches += 1
         self._summary.entries += judged
         self._spending.spend(judged)
+        self._tell("queue")
         # A run that ends inside a dedicated row would begin that row again: it may end only where something lasts.
         lasting = batch.through is not None or batch.uses_up_a_row
         return why or (self._spending.exhausted() if lasting else None)
@@ -262,8 +271,18 @@ class ShardSweep:
                 ts if self._options.dry_run else self._progress.advance(self._strategy, self._shard, ts)
             )
 
+    def _tell(self, phase: str) -> None:
+        done = self._summary
+        self._options.watch(
+            Reached(
+                self._strategy, self._shard, phase, done.progress_before, done.progress, self._horizon.sweep_ts,
+                done.entries, done.batches,
+            )
+        )  # fmt: skip
+
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
+        self._tell(phase)
         began = time.perf_counter()
         yield
         self._summary.seconds[phase] = self._summary.seconds.get(phase, 0.0) + time.perf_counter() - began

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.model import EVERYTHING, MAX_TS, Span, SweepStrategy, TableRef
@@ -53,7 +53,9 @@ class Judge:
         self._park(parking)
         self._summary.parked += len(parking)
 
-    def rejudge_parked(self, columns: Span = EVERYTHING, at_most: int = 0) -> None:
+    def rejudge_parked(
+        self, columns: Span = EVERYTHING, at_most: int = 0, after_page: Callable[[], None] = lambda: None
+    ) -> None:
         """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records. Of those that
         a protection, a retention or a pause has let go, about `at_most`, unless that is 0; the next run goes on with
         the rest.
@@ -74,6 +76,7 @@ class Judge:
             read_on = self._may_be_due(under[-1], protections)
             after = under[-1].column() if read_on else self._parking.behind(hold)
             taken_up += len(left) if hold.why in (Why.PROTECTED, Why.RETENTION, Why.PAUSED) else 0
+            after_page()
             if at_most and taken_up >= at_most:
                 return
 

@@ -180,15 +180,16 @@ def test_the_search_notices_when(monkeypatch: pytest.MonkeyPatch, mistake: Calla
     mistake(monkeypatch)
 
     with pytest.raises((AssertionError, pytest.fail.Exception, KeyError, BaseExceptionGroup)):
-        for number in range(ROUNDS):
-            search(number)
+        search()
 
 
-def search(number: int) -> None:
-    @seed(number)
-    @settings(max_examples=300, phases=[Phase.generate], database=None)
-    @given(histories)
-    def one(history: History) -> None:
-        check(history)
+def search() -> None:
+    for number in range(ROUNDS):
 
-    one()
+        @seed(number)
+        @settings(max_examples=300, phases=[Phase.generate], database=None)
+        @given(histories)
+        def one(history: History) -> None:
+            check(history)
+
+        one()

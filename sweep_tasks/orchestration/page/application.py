@@ -26,6 +26,7 @@ from sweep_tasks.orchestration.page.rights import may_look
 from sweep_tasks.orchestration.page.routes import (
     assets,
     compaction,
+    metrics,
     overview,
     pauses,
     protections,
@@ -57,7 +58,7 @@ def page_app() -> FastAPI:
     app = FastAPI(title="sweepflow", dependencies=[Depends(may_look)], docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_with_headers)
     app.add_exception_handler(SweepflowError, _explained)
-    for noun in (overview, sweeps, protections, pauses, quarantine, compaction, assets):
+    for noun in (overview, sweeps, protections, pauses, quarantine, compaction, metrics, assets):
         app.include_router(noun.router)
     return app
 

@@ -82,12 +82,17 @@ function colour(name) {
   return found;
 }
 
+function moment(seconds) { // in UTC, like everything else on the page
+  return new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
+}
+
 function draw() {
   if (!window.uPlot) return;
   drawn.splice(0).forEach((chart) => chart.destroy());
   const ink = colour("--quiet"), line = colour("--line"), lines = [colour("--series-1"), colour("--series-2")];
   for (const place of document.querySelectorAll(".chart[data-times]")) {
     const times = JSON.parse(place.dataset.times), given = Object.entries(JSON.parse(place.dataset.series));
+    const hours = (_, marks) => marks.map((at) => moment(at).slice(at % 86400 ? 11 : 5, at % 86400 ? 16 : 10));
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const unit = place.dataset.unit;
     const few = times.length < 200;
@@ -97,12 +102,12 @@ function draw() {
     }));
     drawn.push(new window.uPlot(
       {
-        width: place.clientWidth, height: 180, series: [{ value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...series],
-        axes: [axis, { ...axis, size: 55 }], scales: {
+        width: place.clientWidth, height: 180, series: [{ value: (_, at) => (at == null ? "–" : moment(at)) }, ...series],
+        axes: [{ ...axis, values: hours }, { ...axis, size: 55 }], scales: {
           x: { range: (_, first, last) => [Math.min(first, last - LEAST_S), last] },
           y: { range: (_, least, most) => [0, Math.max(most || 0, 1)] },
         },
-        cursor: { points: { size: 7 } },
+        tzDate: (at) => window.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"), cursor: { points: { size: 7 } },
       },
       [times, ...given.map(([, values]) => values)],
       place,

@@ -1,0 +1,44 @@
+"""`sweepflow metrics`: every figure as Prometheus reads it, or to a collector; and what is made of their names."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sweep_tasks.cli.command import JsonOption, StoreOption, command
+from sweep_tasks.clock import SystemClock
+from sweep_tasks.errors import BadValue
+from sweep_tasks.observation import grafana
+from sweep_tasks.observation.prometheus import as_text
+from sweep_tasks.observation.values import values
+
+
+def metrics(
+    ctx: typer.Context,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="The dashboard for Grafana; needs no store.")] = False,
+    rules: Annotated[bool, typer.Option("--rules", help="The alert rules for Prometheus; needs no store.")] = False,
+    otlp: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send them to an OpenTelemetry collector instead.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print all figures in Prometheus' text format; with --json as a list."""
+    with command(ctx, store, as_json) as run:
+        if sum((dashboard, rules, otlp is not None)) > 1:
+            raise BadValue("metrics", "--dashboard, --rules and --otlp exclude each other; give one of them")
+        if dashboard or rules:
+            typer.echo(grafana.dashboard() if dashboard else grafana.rules(), nl=False)
+            return
+        if otlp is not None:
+            from sweep_tasks.observation.otlp import push
+
+            sent = push(run.store, run.settings, SystemClock(), otlp)
+            run.answer({"sent": sent}, lambda out: out.print(f"{sent} values sent"))
+            return
+        found = values(run.store, run.settings, SystemClock())
+        document = [
+            {"name": each.metric.prometheus, "labels": dict(each.labels), "value": each.value} for each in found
+        ]
+        run.answer({"metrics": document}, lambda _: typer.echo(as_text(found), nl=False))

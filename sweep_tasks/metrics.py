@@ -1,0 +1,165 @@
+"""Every figure that is exported, declared once: name, kind, unit, help, labels, and what is worth an alert.
+
+Prometheus, OpenTelemetry, Airflow's own stats, the dashboard, the alert rules and the page in docs/ are all made from
+these lines. Counters are added up in the store by the runs themselves, so they survive every process; gauges are read
+when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+PREFIX = "sweepflow"
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+class Metric(NamedTuple):
+    name: str
+    kind: Kind
+    unit: str
+    """What is counted, or `seconds`."""
+    help: str
+    labels: tuple[str, ...] = ()
+    stat: str | None = None
+    """What Airflow's stats call it, with labels in braces; without one its parts are joined by dots."""
+
+    @property
+    def prometheus(self) -> str:
+        return f"{PREFIX}_{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
+
+    @property
+    def family(self) -> str:
+        """As OpenTelemetry and Prometheus' own library name it: without the ending of a counter."""
+        return f"{PREFIX}_{self.name}"
+
+    def airflow(self, labels: Mapping[str, str]) -> str:
+        if self.stat:
+            return self.stat.format(**labels)
+        return ".".join([PREFIX, *self.name.split("_", 1), *(labels[name] for name in self.labels)])
+
+
+class Alert(NamedTuple):
+    name: str
+    expression: str
+    for_: str
+    severity: str
+    summary: str
+    do: str
+
+
+_QUEUE = ("strategy", "shard")
+_COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
+
+SWEEP = {
+    "runs": Metric("sweep_runs", _COUNTER, "runs", "Sweeps of a shard that ended, dry runs left out", _QUEUE),
+    "entries": Metric("sweep_entries", _COUNTER, "entries", "Entries of the queue judged for the first time", _QUEUE),
+    "range_deletes": Metric("sweep_range_deletes", _COUNTER, "cells", "Cells that got a range tombstone", _QUEUE),
+    "sentinels": Metric("sweep_sentinels", _COUNTER, "cells", "Cells that got a sentinel", _QUEUE),
+    "aborted_deletes": Metric(
+        "sweep_aborted_deletes", _COUNTER, "versions", "Versions of aborted writes deleted", _QUEUE
+    ),
+    "parked": Metric("sweep_parked", _COUNTER, "entries", "Entries newly parked", _QUEUE),
+    "unparked": Metric("sweep_unparked", _COUNTER, "entries", "Entries that left the parking for good", _QUEUE),
+    "quarantined": Metric(
+        "sweep_quarantined", _COUNTER, "entries", "Entries set aside because they can't be judged", _QUEUE
+    ),
+    "cleaned_partitions": Metric(
+        "sweep_cleaned_partitions", _COUNTER, "partitions", "Fine partitions removed from the queue", _QUEUE
+    ),
+    "timestamps": Metric("sweep_timestamps", _COUNTER, "timestamps", "Timestamps that progress passed", _QUEUE),
+    "seconds": Metric("sweep_seconds", _COUNTER, "seconds", "Time spent sweeping", _QUEUE),
+}
+RECONCILED = Metric(
+    "protection_reconciled", _COUNTER, "records", "Records reconciled with their owners, by what became of them",
+    ("outcome",), f"{PREFIX}.protection.reconciled.{{outcome}}",
+)  # fmt: skip
+OPERATIONS = Metric(
+    "protection_operations", _COUNTER, "operations", "Operations on protections by how they ended",
+    ("operation", "outcome"), f"{PREFIX}.protection.{{operation}}.{{outcome}}",
+)  # fmt: skip
+
+UP = Metric("up", _GAUGE, "1", "1 if the store answered")
+HEALTH = Metric("health", _GAUGE, "1", "0: all is well, 1: somebody should look, 2: sweeping is behind")
+TIMESTAMP = Metric("timestamp", _GAUGE, "timestamps", "The last timestamp handed out")
+THRESHOLD = Metric("threshold", _GAUGE, "timestamps", "How far sweeps have published to go", ("strategy",))
+OBJECTIVE = Metric("lag_objective_seconds", _GAUGE, "seconds", "How far behind a shard may be", ("strategy",))
+LAG = Metric("lag_seconds", _GAUGE, "seconds", "How far behind a shard is, by the clock", _QUEUE)
+PROGRESS = Metric("progress", _GAUGE, "timestamps", "Everything that started up to here is swept; -1: never", _QUEUE)
+BACKLOG = Metric("backlog_timestamps", _GAUGE, "timestamps", "Timestamps that are not swept yet", _QUEUE)
+OPEN_TRANSACTIONS = Metric("open_transactions", _GAUGE, "transactions", "Transactions that hold a lease")
+OLDEST_OPEN = Metric(
+    "oldest_open_transaction_seconds", _GAUGE, "seconds", "Age of the oldest open transaction, which no sweep passes"
+)
+RECORDS = Metric(
+    "protection_records", _GAUGE, "records", "Protection records", (), f"{PREFIX}.protection.records"
+)  # fmt: skip
+SPANS = Metric(
+    "protection_spans", _GAUGE, "spans", "Tables and row ranges that these records name", (),
+    f"{PREFIX}.protection.spans",
+)  # fmt: skip
+OLDEST_RECORD = Metric(
+    "protection_oldest_age_seconds", _GAUGE, "seconds", "Age of the oldest record", (),
+    f"{PREFIX}.protection.oldest_age_s",
+)  # fmt: skip
+PROBLEMS = Metric(
+    "protection_problems", _GAUGE, "problems", "What a person has to decide about protections, at the last reconciling",
+    (), f"{PREFIX}.protection.problems",
+)  # fmt: skip
+PARKED = Metric("parked_entries", _GAUGE, "entries", "Entries parked when they were last counted", ("reason",))
+QUARANTINED = Metric("quarantined_entries", _GAUGE, "entries", "Entries set aside when they were last counted")
+COUNTED = Metric("counted_age_seconds", _GAUGE, "seconds", "How long ago parked and set aside entries were counted")
+
+METRICS: tuple[Metric, ...] = (
+    UP, HEALTH, LAG, OBJECTIVE, PROGRESS, BACKLOG, TIMESTAMP, THRESHOLD, OPEN_TRANSACTIONS, OLDEST_OPEN, RECORDS, SPANS,
+    OLDEST_RECORD, PROBLEMS, PARKED, QUARANTINED, COUNTED, *SWEEP.values(), RECONCILED, OPERATIONS,
+)  # fmt: skip
+
+ALERTS: tuple[Alert, ...] = (
+    Alert(
+        "SweepflowUnreachable", f"{UP.prometheus} == 0 or absent({UP.prometheus})", "5m", "critical",
+        "the store did not answer for five minutes",
+        "start the store, or mend the address; 'sweepflow status' says why",
+    ),
+    Alert(
+        "SweepflowBehind",
+        f"{LAG.prometheus} > on (strategy) group_left {OBJECTIVE.prometheus}", "5m", "critical",
+        "{{ $labels.strategy }} shard {{ $labels.shard }} is further behind than its objective",
+        "'sweepflow status' names what holds it up",
+    ),
+    Alert(
+        "SweepflowNothingSwept", f"sum(increase({SWEEP['runs'].prometheus}[3h])) == 0", "10m", "warning",
+        "no sweep has ended in three hours", "see that the DAG targeted_sweep is not paused and not red",
+    ),
+    Alert(
+        "SweepflowTransactionLeftOpen", f"{OLDEST_OPEN.prometheus} > 3600", "5m", "warning",
+        "a transaction is open for more than an hour, and no sweep passes it",
+        "'sweepflow status' names its owner; end that process",
+    ),
+    Alert(
+        "SweepflowQuarantine", f"{QUARANTINED.prometheus} > 0", "15m", "warning",
+        "entries of the queue can't be judged and are set aside", "'sweepflow queue quarantine list' tells why",
+    ),
+    Alert(
+        "SweepflowReplicasMissing", f'{PARKED.prometheus}{{reason="replicas"}} > 0', "2h", "warning",
+        "deletes of thorough tables wait for replicas", "see whether a node is down, and repair it",
+    ),
+    Alert(
+        "SweepflowProtections", f"{PROBLEMS.prometheus} > 0", "30m", "warning",
+        "a person has to decide about protections", "the log of the task check in protected_timestamps says what",
+    ),
+    Alert(
+        "SweepflowProtectionOperationsFail",
+        f'sum by (operation) (increase({OPERATIONS.prometheus}{{outcome="failed"}}[1h])) > 0', "0m", "warning",
+        "operations {{ $labels.operation }} on protections get no answer", "see that the store can be reached",
+    ),
+    Alert(
+        "SweepflowNotCounted", f"{COUNTED.prometheus} > 7200", "30m", "info",
+        "parked and set aside entries were not counted for two hours", "runs count them: see that they end",
+    ),
+)  # fmt: skip

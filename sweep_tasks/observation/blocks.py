@@ -1,0 +1,81 @@
+"""What blocks a table or a shard most: of the entries that wait there, how many wait for what.
+
+A bounded look: of each queue the first entries behind its progress, and the first that are parked. Where there were
+more, the figures are the least that it can be; the order of the blocks is then that of what was seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import UnknownTable
+from sweep_tasks.model import MAX_TS, SweepStrategy, TableRef
+from sweep_tasks.observation.circumstances import look_around
+from sweep_tasks.observation.obstacles import QUEUED, Circumstances, Obstacle, Queue, Waiting, obstacles
+from sweep_tasks.observation.waiting import waiting_in
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.transactions.commits import ABORTED
+
+MOST = 20_000
+_FEWEST = 100
+"""Of a queue, however many there are."""
+
+Document = dict[str, Any]
+
+
+def explain_table(store: Store, settings: Settings, clock: Clock, table: TableRef, most: int = MOST) -> Document:
+    if table not in store.tables([table]):
+        raise UnknownTable(table)
+    progress = Progress(store).all()
+    return {"table": str(table), **_blocks(store, settings, clock, progress, table, most)}
+
+
+def explain_shard(
+    store: Store, settings: Settings, clock: Clock, strategy: SweepStrategy, shard: int, most: int = MOST
+) -> Document:
+    progress = Progress(store)
+    progress.check([shard])
+    queue = {(strategy, shard): progress.of(strategy, shard)}
+    return {"strategy": strategy.value, "shard": shard, **_blocks(store, settings, clock, queue, None, most)}
+
+
+def _blocks(
+    store: Store, settings: Settings, clock: Clock, progress: dict[Queue, int], table: TableRef | None, most: int
+) -> Document:
+    view = SweepView.published(store, Horizon(MAX_TS, clock.now_ms()), dry_run=True)
+    around = look_around(store, settings, clock, view, progress, bounded=True)
+    around = replace(around, old_enough_ms=lambda table, ts: None)  # a time for each of very many would be no answer
+    each = max(_FEWEST, most // len(progress))
+    counted: Counter[Obstacle] = Counter()
+    full = False
+    for queue, reached in progress.items():
+        found = list(waiting_in(store, view, queue, reached, each))
+        full = full or _is_full(found, each)
+        counted.update(_first(waiting, around) for waiting in found if table in (None, waiting.entry.table))
+    return {
+        "entries": counted.total(),
+        "at_least": full,
+        "blocks": [
+            {"reason": why.reason.value, "by": why.by, "entries": number} for why, number in counted.most_common()
+        ],
+    }
+
+
+def _is_full(found: Collection[Waiting], each: int) -> bool:
+    parked = sum(waiting.hold is not None for waiting in found)
+    return parked >= each or len(found) - parked >= each
+
+
+def _first(waiting: Waiting, around: Circumstances) -> Obstacle:
+    """What concerns whatever lies right below the entry."""
+    entry = waiting.entry
+    way = obstacles(waiting, entry.start if entry.commit == ABORTED else entry.start - 1, around)
+    return way[0] if way else QUEUED

@@ -1,0 +1,96 @@
+"""The values of all metrics, from the status document and the tally: what every way of exporting them shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sweep_tasks import metrics
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import StoreError
+from sweep_tasks.metrics import Metric
+from sweep_tasks.observation import status
+from sweep_tasks.observation.entering import OPERATIONS, RECONCILE, SWEEP
+from sweep_tasks.observation.facts import read_facts
+from sweep_tasks.observation.health import Verdict
+from sweep_tasks.observation.tally import Series
+from sweep_tasks.store.contract import Store
+
+_HEALTH = {Verdict.OK: 0, Verdict.ATTENTION: 1, Verdict.BEHIND: 2}
+_PARKED_FOR = ("grace", "protected", "retention", "replicas", "paused", "due")
+
+
+class Value(NamedTuple):
+    metric: Metric
+    labels: Mapping[str, str]
+    value: float
+
+
+def values(store: Store, settings: Settings, clock: Clock) -> list[Value]:
+    """As of now. A store that does not answer is a value too."""
+    try:
+        facts = read_facts(store, settings, clock)
+    except StoreError:
+        return [Value(metrics.UP, {}, 0)]
+    document = status.document(facts, settings)
+    return [
+        Value(metrics.UP, {}, 1),
+        *_of_status(document),
+        *_of_shards(document["shards"]),
+        *_of_sample(document, facts.sample),
+        *_of_tally(facts.entered.series),
+    ]
+
+
+def _of_status(document: Mapping[str, Any]) -> Iterator[Value]:
+    oldest = document["oldest_open_transaction"]
+    ages = [each["age_s"] or 0 for each in document["protection_records"]]
+    single = {
+        metrics.HEALTH: _HEALTH[Verdict(document["health"]["verdict"])],
+        metrics.TIMESTAMP: document["timestamp"],
+        metrics.OPEN_TRANSACTIONS: document["open_transactions"],
+        metrics.OLDEST_OPEN: (oldest["age_s"] or 0) if oldest else 0,
+        metrics.RECORDS: document["protections"],
+        metrics.SPANS: document["protection_limits"]["spans"]["used"],
+        metrics.OLDEST_RECORD: max(ages, default=0),
+    }
+    yield from (Value(metric, {}, value) for metric, value in single.items())
+    for strategy, ts in document["thresholds"].items():
+        yield Value(metrics.THRESHOLD, {"strategy": strategy}, ts)
+        yield Value(metrics.OBJECTIVE, {"strategy": strategy}, document["objectives"][strategy])
+
+
+def _of_shards(shards: Iterable[Mapping[str, Any]]) -> Iterator[Value]:
+    for each in shards:
+        labels = {"strategy": each["strategy"], "shard": str(each["shard"])}
+        yield Value(metrics.LAG, labels, each["lag_s"] or 0)
+        yield Value(metrics.PROGRESS, labels, each["progress"])
+        yield Value(metrics.BACKLOG, labels, each["backlog"]["timestamps"])
+
+
+def _of_sample(document: Mapping[str, Any], sample: Mapping[str, Any] | None) -> Iterator[Value]:
+    """Nothing before it was ever counted: nought would be a guess."""
+    if sample is None:
+        return
+    for reason in _PARKED_FOR:
+        yield Value(metrics.PARKED, {"reason": reason}, document["parked"]["by_reason"].get(reason, 0))
+    yield Value(metrics.QUARANTINED, {}, document["quarantined"]["total"])
+    yield Value(metrics.COUNTED, {}, max(0, document["now_ms"] - sample["at_ms"]) // 1000)
+
+
+def _of_tally(entered: Iterable[Series]) -> Iterator[Value]:
+    """Counts that are nought are there too: an increase from nothing is seen by nobody."""
+    for series in entered:
+        if series.job == SWEEP:
+            for name, metric in metrics.SWEEP.items():
+                yield Value(metric, series.labels, series.sums.get(name, 0))
+        elif series.job == RECONCILE:
+            yield Value(metrics.PROBLEMS, {}, series.last["problems"])
+            for outcome, number in series.sums.items():
+                if outcome != "runs":
+                    yield Value(metrics.RECONCILED, {"outcome": outcome}, number)
+        elif series.job == OPERATIONS:
+            for name, number in series.sums.items():
+                operation, outcome = name.split(".")
+                yield Value(metrics.OPERATIONS, {"operation": operation, "outcome": outcome}, number)

@@ -1,0 +1,148 @@
+"""`sweepflow status` and `sweepflow explain` as a person or a script meets them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import time
+
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.opening import open_store
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.timestamps.puncher import Punch, Puncher
+from tests.unit.cli.test_cli import COMMAND, Answer
+from tests.unit.cli.test_protection_commands import run as sweepflow
+from tests.unit.cli.test_sweep_commands import TABLE, overwrite, url, versions
+
+__all__ = ["url"]
+
+
+def sweep_now(*arguments: str) -> Answer:
+    return sweepflow("sweep", *arguments, SWEEPFLOW_RETENTION_S="0")
+
+
+class TestHealth:
+    def test_a_shard_that_is_behind_is_the_exit_code_and_names_the_way_out(self, url: str) -> None:
+        with open_store(url, Settings()) as store:
+            Puncher(store).record(Punch(1_000, 0))
+        for_scripts = sweepflow("status", "--json", "--store", url)
+        assert (for_scripts.code, for_scripts.document["health"]["verdict"]) == (7, "behind")
+        assert [each["behind"] for each in for_scripts.document["shards"]] == [True, True]
+        for_people = sweepflow("status", "--store", url, COLUMNS="200")
+        assert for_people.code == 7
+        assert "sweeping is behind" in for_people.out
+        assert "→ no sweep of them has ended in the last two hours" in for_people.out
+
+    def test_what_somebody_should_look_at_is_another_code(self, url: str) -> None:
+        with open_store(url, Settings()) as store:
+            catalog = ProtectionCatalog(store)
+            catalog.protect(Record("backup", 1, Mode.AT, (Target(TABLE),), created_ms=1))
+        answer = sweepflow("status", "--store", url, COLUMNS="200")
+        assert answer.code == 6
+        assert "'sweepflow release backup'" in answer.out
+
+    def test_a_store_that_cannot_be_asked_is_neither(self, tmp_path: object) -> None:
+        assert sweepflow("status", "--json", "--store", f"sqlite:///{tmp_path}/none.db").code == 4
+
+    def test_watching_is_for_people(self, url: str) -> None:
+        assert sweepflow("status", "--watch", "--json", "--store", url).code == 2
+
+
+def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
+    sweep_now("--store", url)
+    found = sweepflow("status", "--json", "--store", url).document
+    conservative = found["shards"][0]
+    assert conservative["last_run"]["entries"] == 3
+    assert (conservative["last_run"]["dag"], conservative["last_run"]["engine"]) == ("command", "local")
+    assert conservative["backlog"]["entries_estimated"] is not None
+    assert found["counted"] is not None
+    sweep_now("--dry-run", "--store", url)
+    assert sweepflow("status", "--json", "--store", url).document["shards"][0]["last_run"] == conservative["last_run"]
+
+
+def test_watching_shows_it_again_until_it_is_ended(url: str) -> None:
+    """In a terminal of its own, which is what it draws on."""
+    controller, terminal = pty.openpty()
+    command = [COMMAND, "status", "--watch", "--every", "0.5", "--store", url]
+    watching = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True)
+    os.close(terminal)
+    seen = b""
+    deadline = time.monotonic() + 60
+    while seen.count(b"all is well") < 2:
+        assert time.monotonic() < deadline, seen
+        seen += os.read(controller, 65_536)
+    watching.send_signal(signal.SIGINT)
+    try:
+        while chunk := os.read(controller, 65_536):
+            seen += chunk
+    except OSError:  # how a terminal says that nobody is left on it
+        pass
+    os.close(controller)
+    assert watching.wait(timeout=60) == 0
+
+
+class TestExplain:
+    def test_every_version_has_a_sentence(self, url: str) -> None:
+        oldest, second, newest = versions(url)
+        answer = sweepflow("explain", "app.items", "r", "c", "--json", "--store", url, SWEEPFLOW_RETENTION_S="0")
+        assert answer.code == 0
+        assert [(each["ts"], each["state"], each["reason"]) for each in answer.document["versions"]] == [
+            (oldest, "garbage", "queued"), (second, "garbage", "queued"), (newest, "live", "newest"),
+        ]  # fmt: skip
+        assert answer.document["physical"]["known"] is True
+        shown = sweepflow("explain", "app.items", "0x72", "0x63", "--store", url, COLUMNS="200").out
+        assert shown.count("within the retention") == 2
+        assert "live: what readers of today see" in shown
+        assert "3 entries of the cell are queued" in shown
+
+    def test_a_protection_is_named_with_its_owner(self, url: str) -> None:
+        _, second, _ = versions(url)
+        assert sweepflow("protect", "app.items", "--at", str(second), "--id", "backup", "--store", url).code == 0
+        sweep_now("--store", url)
+        oldest, *_ = sweepflow("explain", "app.items", "r", "c", "--json", "--store", url).document["versions"][1:]
+        assert (oldest["reason"], oldest["by"]) == ("protected", "backup")
+        assert oldest["says"].startswith("protected by the record backup of owner type manual, ")
+
+    def test_a_table_and_a_shard_say_what_blocks_them_most(self, url: str) -> None:
+        with open_store(url, Settings()) as store:
+            other = TableRef.parse("app.other")
+            store.create_table(other, TableMetadata())
+            overwrite(store, 2)
+        document = sweepflow("explain", "app.items", "--json", "--store", url).document
+        assert (document["table"], document["entries"], document["at_least"]) == ("app.items", 5, False)
+        assert [(each["reason"], each["entries"]) for each in document["blocks"]] == [("retention", 5)]
+        by_shard = ("explain", "--strategy", "conservative", "--shard", "0", "--store", url)
+        found = sweepflow(*by_shard, "--json", SWEEPFLOW_RETENTION_S="0").document
+        assert [(each["reason"], each["entries"]) for each in found["blocks"]] == [("queued", 5)]
+        assert "nothing waits here" in sweepflow("explain", "app.other", "--store", url).out
+        assert "within the retention" in sweepflow(*by_shard, COLUMNS="200").out
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "sentence"),
+        [
+            ([], 2, "name a table"),
+            (["app.items", "--shard", "0"], 2, "name a table"),
+            (["app.items", "r"], 2, "a cell is a row and a column"),
+            (["app.items", "0xzz", "c"], 2, "row: begins with 0x and is not hexadecimal"),
+            (["app.items", "", "c"], 2, "row: has 0 bytes"),
+            (["app.none", "r", "c"], 3, "app.none does not exist"),
+            (["app.none"], 3, "app.none does not exist"),
+            (["--strategy", "nothing", "--shard", "0"], 2, "nothing is never swept"),
+            (["--strategy", "thorough", "--shard", "9"], 2, "shard: 9 does not exist"),
+        ],
+    )
+    def test_what_cannot_be_asked_is_a_sentence(self, url: str, arguments: list[str], code: int, sentence: str) -> None:
+        answer = sweepflow("explain", *arguments, "--store", url)
+        assert (answer.code, answer.out) == (code, "")
+        assert sentence in answer.err
+
+
+def test_a_cell_that_is_not_there_has_no_versions(url: str) -> None:
+    answer = sweepflow("explain", "app.items", "nowhere", "c", "--store", url)
+    assert (answer.code, answer.out.splitlines()[0]) == (0, "no version of this cell is stored")
