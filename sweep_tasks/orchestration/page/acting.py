@@ -18,6 +18,9 @@ from sweep_tasks.orchestration.page.rendering import home, rendered
 from sweep_tasks.orchestration.page.rights import signed
 from sweep_tasks.store.contract import Store
 
+LONGEST_S = 5.0
+"""That a store may take for one answer."""
+
 Reason = Annotated[str, Form()]
 Deed = Callable[[Store, Settings], str]
 """Does it, and says what was done."""
@@ -26,9 +29,16 @@ Deed = Callable[[Store, Settings], str]
 @contextmanager
 def the_store() -> Iterator[tuple[Store, Settings]]:
     """The one that the settings name at this moment."""
-    settings = load_settings()
+    settings = _impatient(load_settings())
     with borrowed_store(settings) as store:
         yield store, settings
+
+
+def _impatient(settings: Settings) -> Settings:
+    """Somebody waits in front of a browser, and in a thread that Airflow's own pages need as well."""
+    waits = ("cassandra_timeout_s", "sqlite_busy_timeout_s")
+    shorter = {name: min(getattr(settings, name), LONGEST_S) for name in waits}
+    return settings.model_copy(update={**shorter, "cassandra_attempts": min(settings.cassandra_attempts, 2)})
 
 
 def asked(request: Request, token: str, question: str, values: Mapping[str, Any]) -> Response:
