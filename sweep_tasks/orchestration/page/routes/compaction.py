@@ -52,7 +52,7 @@ def _documents(airflow: AsUser) -> Iterator[Any]:
         return
     for run in runs["dag_runs"]:
         path = f"/dags/{COMPACTION}/dagRuns/{run['dag_run_id']}/taskInstances"
-        for entry in airflow.call("GET", f"{path}/~/xcomEntries", xcom_key_pattern=_RESULT, limit=_MOST)["xcom_entries"]:
+        for entry in airflow.call("GET", f"{path}/~/xcomEntries", xcom_key=_RESULT, limit=_MOST)["xcom_entries"]:
             given = f"{path}/{entry['task_id']}/xcomEntries/{_RESULT}"
             found = airflow.call("GET", given, map_index=entry["map_index"], deserialize=False, stringify=False)
             yield found["value"]
