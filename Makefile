@@ -39,7 +39,7 @@ postgres:
 	  installed=$$?; rm -f $(NO_SERVER); exit $$installed; }
 
 # As root, Debian's package is installed; the tests drive it, and bring no browser of their own.
-BROWSER_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends chromium > /dev/null
+BROWSER_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends chromium fonts-dejavu-core > /dev/null
 browser:
 	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; } \
 	  || { echo "Chromium is needed for the tests of the page; install it first (Debian: apt-get install chromium)"; exit 1; }

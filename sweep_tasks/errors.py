@@ -310,6 +310,16 @@ class AirflowHasNone(AirflowNotReady):
     exit_code = EXIT_NOT_FOUND
 
 
+class RequestRefused(SweepflowError):
+    """Another site may have made a browser send this to the page; nothing was changed."""
+
+    code = "refused"
+    exit_code = EXIT_BAD_INPUT
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"request: refused, {why}")
+
+
 # --- Spark ------------------------------------------------------------------------------------------------------
 
 

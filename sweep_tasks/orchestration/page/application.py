@@ -18,6 +18,7 @@ from sweep_tasks.errors import (
     EXIT_CONFLICT,
     EXIT_NOT_FOUND,
     EXIT_UNAVAILABLE,
+    RequestRefused,
     StoreError,
     SweepflowError,
 )
@@ -74,6 +75,7 @@ async def _with_headers(request: Request, answer: Callable[[Request], Awaitable[
 def _explained(request: Request, error: Exception) -> Response:
     """One sentence with the way out; what a stopped store looks like, too."""
     assert isinstance(error, SweepflowError)  # noqa: S101 (registered for these)
-    status = _STATUS.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    refused = isinstance(error, RequestRefused)
+    status = HTTPStatus.FORBIDDEN if refused else _STATUS.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
     log.info("the page could not do what was asked", code=error.code, path=request.url.path)
     return rendered(request, "problem.html", {"error": error, "stopped": isinstance(error, StoreError)}, status)

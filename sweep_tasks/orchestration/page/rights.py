@@ -8,7 +8,6 @@ the browser tells from where the request comes, that it comes from here.
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -16,9 +15,10 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.configuration import conf
-from fastapi import Depends, Form, HTTPException, Request
+from fastapi import Depends, Form, Request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
+from sweep_tasks.errors import RequestRefused
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 
 TOKEN_LASTS_S = 8 * 3_600
@@ -48,16 +48,16 @@ def meant(request: Request, user: GetUserDep, token: Annotated[str, Form()] = ""
     """Refuses a request that another site could have made a browser send."""
     site = request.headers.get("sec-fetch-site")
     if site not in (None, "same-origin"):
-        raise _refused("it comes from another site")
+        raise RequestRefused("it comes from another site")
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise _refused("it comes from another origin")
+        raise RequestRefused("it comes from another origin")
     try:
         shown_to = _signer("form").loads(token, max_age=TOKEN_LASTS_S)
     except BadSignature:
-        raise _refused("its form is not ours or too old; load the page again") from None
+        raise RequestRefused("its form is not ours or too old; load the page again") from None
     if shown_to != user.get_id():
-        raise _refused("its form was shown to somebody else; load the page again")
+        raise RequestRefused("its form was shown to somebody else; load the page again")
 
 
 ACTION = [Depends(may_act), Depends(meant)]
@@ -78,7 +78,3 @@ def told(given: str) -> str | None:
 
 def _signer(what: str) -> URLSafeTimedSerializer:
     return URLSafeTimedSerializer(conf.get_mandatory_value("api", "secret_key"), salt=f"sweepflow page {what}")
-
-
-def _refused(why: str) -> HTTPException:
-    return HTTPException(HTTPStatus.FORBIDDEN, f"refused: {why}")

@@ -46,18 +46,20 @@ def start(
     request: Request,
     user: GetUserDep,
     airflow: Airflow,
-    strategies: Annotated[list[SweepStrategy], Form()],
+    strategies: Annotated[list[SweepStrategy] | None, Form()] = None,
     shards: Annotated[str, Form()] = "",
     dry_run: Annotated[bool, Form()] = False,
     reason: Reason = "",
 ) -> Response:
     """The reason becomes the note of the run as well."""
-    names = [strategy.value for strategy in strategies]
+    names = [strategy.value for strategy in strategies or ()]
     conf: dict[str, Any] = {"strategies": names, "shards": shards.strip(), "dry_run": dry_run}
     what = "dry run" if dry_run else "sweep"
     about = f"{' and '.join(names)}, {'shards ' + shards.strip() if shards.strip() else 'all shards'}"
 
     def deed(_: Store, settings: Settings) -> str:
+        if not names:
+            raise BadValue("strategies", "none was chosen; choose one or both")
         if not re.match(SHARDS, shards):
             raise BadValue("shards", "can't be read; write numbers and ranges such as 0,2-5, or nothing for all")
         chosen(conf, settings.shards)
