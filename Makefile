@@ -28,18 +28,19 @@ java:
 
 # As root, Debian's package is installed, but not the server that it would make and start.
 POSTGRES_IS_HERE := { ls /usr/lib/postgresql/*/bin/postgres || command -v postgres; } > /dev/null 2>&1
-APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends postgresql > /dev/null
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends
+POSTGRES_INSTALL := $(APT_INSTALL) postgresql > /dev/null
 NO_SERVER := /etc/postgresql-common/createcluster.d/sweepflow.conf
 postgres:
 	@$(POSTGRES_IS_HERE) || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; } \
 	  || { echo "PostgreSQL is needed; install it first (Debian: apt-get install postgresql)"; exit 1; }
 	@$(POSTGRES_IS_HERE) || { echo "Installing PostgreSQL with apt-get, for Airflow's metadata"; \
 	  mkdir -p $(dir $(NO_SERVER)) && echo 'create_main_cluster = false' > $(NO_SERVER); \
-	  $(APT_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(APT_INSTALL); }; \
+	  $(POSTGRES_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(POSTGRES_INSTALL); }; \
 	  installed=$$?; rm -f $(NO_SERVER); exit $$installed; }
 
 # As root, Debian's package is installed; the tests drive it, and bring no browser of their own.
-BROWSER_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends chromium fonts-dejavu-core > /dev/null
+BROWSER_INSTALL := $(APT_INSTALL) chromium fonts-dejavu-core > /dev/null
 browser:
 	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; } \
 	  || { echo "Chromium is needed for the tests of the page; install it first (Debian: apt-get install chromium)"; exit 1; }
