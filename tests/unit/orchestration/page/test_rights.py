@@ -82,6 +82,13 @@ def test_one_that_another_site_makes_a_browser_send_is_refused(headers: dict[str
         posted(ADA, token_for(ADA), **headers)
 
 
+def test_behind_a_proxy_the_name_that_browsers_know_is_ours_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://public.example/airflow")
+    posted(ADA, token_for(ADA), origin="https://public.example", host="10.0.0.7:8080")
+    with pytest.raises(RequestRefused):
+        posted(ADA, token_for(ADA), origin="https://evil.example", host="10.0.0.7:8080")
+
+
 @pytest.mark.parametrize("token", ["", "made.up", token_for(BOB), signed("ada")])
 def test_without_a_form_shown_to_this_user_it_is_refused(token: str) -> None:
     with pytest.raises(RequestRefused, match="refused, its form"):
