@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
 
-from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
+
+from sweep_tasks.orchestration.page.addresses import PREFIX, airflow_path
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import Receive, Scope, Send
-
-PREFIX = "/sweepflow"
-_BASE = urlsplit(conf.get("api", "base_url", fallback="/") or "/").path.rstrip("/")
 
 
 async def page(scope: Scope, receive: Receive, send: Send) -> None:
@@ -38,7 +35,7 @@ class SweepflowPlugin(AirflowPlugin):
     external_views: ClassVar[list[Any]] = [
         {
             "name": "Sweeping",
-            "href": f"{_BASE}{PREFIX}/",
+            "href": f"{airflow_path()}{PREFIX}/",
             "destination": "nav",
             "nav_top_level": True,
             "url_route": "sweeping",

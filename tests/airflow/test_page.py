@@ -102,6 +102,7 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
         page.get_by_role("button", name="Start the dry run").click()
         expect(page.locator("#message")).to_contain_text("dry run of conservative, shards 0 is started: manual__")
         run = page.locator("#message").inner_text().split()[-1]
+        expect(page.locator("#under-way")).to_contain_text(f"{run}, started by admin")
 
         page.locator(f"[data-record={BACKUP}]").get_by_role("link", name="Release").click()
         expect(page.locator("dialog")).to_contain_text(f"Release {BACKUP}?")

@@ -32,6 +32,7 @@ from sweep_tasks.orchestration.page.routes import (
     pauses,
     protections,
     quarantine,
+    runs,
     sweeps,
 )
 
@@ -59,7 +60,7 @@ def page_app() -> FastAPI:
     app = FastAPI(title="sweepflow", dependencies=[Depends(may_look)], docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_with_headers)
     app.add_exception_handler(SweepflowError, _explained)
-    for noun in (overview, sweeps, protections, pauses, quarantine, compaction, metrics, assets):
+    for noun in (overview, runs, sweeps, protections, pauses, quarantine, compaction, metrics, assets):
         app.include_router(noun.router)
     return app
 

@@ -20,6 +20,7 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from sweep_tasks.errors import RequestRefused
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.orchestration.page.addresses import public_address
 
 TOKEN_LASTS_S = 8 * 3_600
 
@@ -78,7 +79,7 @@ def told(given: str) -> str | None:
 
 def _public_host() -> str | None:
     """As browsers know it, where a proxy in between calls us by another name."""
-    return urlsplit(conf.get("api", "base_url", fallback="") or "").netloc or None
+    return urlsplit(public_address()).netloc or None
 
 
 def _signer(what: str) -> URLSafeTimedSerializer:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
-from airflow.configuration import conf
 from fastapi import APIRouter, Request, Response
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from sweep_tasks.orchestration.page.acting import the_store
+from sweep_tasks.orchestration.page.addresses import airflow_path
 from sweep_tasks.orchestration.page.overview import overview
 from sweep_tasks.orchestration.page.rendering import rendered
 from sweep_tasks.orchestration.page.rights import Acts, told
@@ -30,6 +28,5 @@ def part(request: Request, acts: Acts) -> Response:
 def _shown(request: Request, acts: bool, template: str, message: str | None) -> Response:
     with the_store() as (store, settings):
         found = overview(store, settings, SystemClock())
-    airflow = urlsplit(conf.get("api", "base_url", fallback="/") or "/").path.rstrip("/")
-    values = {"acts": acts, "message": message, "airflow": airflow, "dag": TARGETED_SWEEP}
+    values = {"acts": acts, "message": message, "airflow": airflow_path(), "dag": TARGETED_SWEEP}
     return rendered(request, template, found | values)
