@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from sweep_tasks.sweep.watching import EVERY_S, LogEvery
@@ -24,7 +25,10 @@ def pulse(log: LogEvery, context: Callable[[], SparkContext | None], every_s: fl
         while not over.wait(every_s):
             spark = context()
             if spark is not None:
-                log.say(**tasks(spark))
+                try:
+                    log.say(**tasks(spark))
+                except (Py4JError, OSError):  # Java is gone; whoever waits for its answer says so
+                    return
 
     # With the names that are bound to the lines of this thread.
     thread = threading.Thread(target=contextvars.copy_context().run, args=(beat,), name="pulse", daemon=True)

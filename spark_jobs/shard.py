@@ -31,6 +31,7 @@ from sweep_tasks.sweep.engine import Judged, ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
 
 _ENTRIES_PER_TASK = 50_000
+_WITHIN_PHASES = ("reading", "deleting")
 _MANY = 2_000
 """Worth a second task."""
 
@@ -116,7 +117,8 @@ class SparkShardSweep(ShardSweep):
 
     def _tell(self, phase: str) -> None:
         super()._tell(phase)
-        self._phase = phase
+        if phase not in _WITHIN_PHASES:
+            self._phase = phase
 
     def _describe(self, doing: str) -> None:
         """What Spark's own page says of the jobs that come now."""

@@ -16,13 +16,12 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import MAX_TS, SweepStrategy, TableRef
 from sweep_tasks.observation.circumstances import look_around
-from sweep_tasks.observation.obstacles import QUEUED, Circumstances, Obstacle, Queue, Waiting, obstacles
+from sweep_tasks.observation.obstacles import Obstacle, Queue, Waiting, first_obstacle
 from sweep_tasks.observation.waiting import waiting_in
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.transactions.commits import ABORTED
 
 MOST = 20_000
 _FEWEST = 100
@@ -59,7 +58,7 @@ def _blocks(
     for queue, reached in progress.items():
         found = list(waiting_in(store, view, queue, reached, each))
         full = full or _is_full(found, each)
-        counted.update(_first(waiting, around) for waiting in found if table in (None, waiting.entry.table))
+        counted.update(first_obstacle(waiting, around) for waiting in found if table in (None, waiting.entry.table))
     return {
         "entries": counted.total(),
         "at_least": full,
@@ -72,10 +71,3 @@ def _blocks(
 def _is_full(found: Collection[Waiting], each: int) -> bool:
     parked = sum(waiting.hold is not None for waiting in found)
     return parked >= each or len(found) - parked >= each
-
-
-def _first(waiting: Waiting, around: Circumstances) -> Obstacle:
-    """What concerns whatever lies right below the entry."""
-    entry = waiting.entry
-    way = obstacles(waiting, entry.start if entry.commit == ABORTED else entry.start - 1, around)
-    return way[0] if way else QUEUED

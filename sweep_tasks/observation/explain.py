@@ -23,6 +23,7 @@ from sweep_tasks.observation.obstacles import (
     Obstacle,
     Reason,
     Waiting,
+    first_obstacle,
     obstacles,
     removes,
 )
@@ -156,8 +157,5 @@ def _entry(waiting: Waiting, outcomes: Mapping[int, int]) -> Document:
 
 
 def _held(waiting: Waiting, around: Circumstances) -> Document:
-    """What it waits for, as it concerns whatever lies right below it."""
-    entry = waiting.entry
-    way = obstacles(waiting, entry.start if entry.commit == ABORTED else entry.start - 1, around)
-    first = way[0] if way else QUEUED
+    first = first_obstacle(waiting, around)
     return {"reason": first.reason.value, "until": first.until_ms, "by": first.by}

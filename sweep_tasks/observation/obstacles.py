@@ -106,6 +106,12 @@ def _of_pause(waiting: Waiting, around: Circumstances) -> list[Obstacle]:
     return [Obstacle(Reason.PAUSED, str(waiting.entry.table))] if view is not None and view.paused else []
 
 
+def first_obstacle(waiting: Waiting, around: Circumstances) -> Obstacle:
+    """What keeps an entry from doing all that it may do."""
+    way = obstacles(waiting, waiting.entry.start if waiting.entry.commit == ABORTED else 0, around)
+    return way[0] if way else QUEUED
+
+
 def _of_queue(waiting: Waiting, around: Circumstances) -> list[Obstacle]:
     entry = waiting.entry
     found = _beyond(max(entry.start, entry.commit), waiting.queue[0], around)

@@ -35,6 +35,10 @@ class EventLog:
         """The executor of each task that judged cells and deleted from them."""
         return [task["Task Info"]["Executor ID"] for task in self._python_tasks(deleting=True)]
 
+    def descriptions(self) -> list[str]:
+        """What Spark's own page calls each job."""
+        return [event["Properties"].get("spark.job.description", "") for event in self._events("SparkListenerJobStart")]
+
     def _python_tasks(self, *, deleting: bool) -> Iterator[dict[str, Any]]:
         stages = self._deleting_stages()
         for event in self._events("SparkListenerTaskEnd"):

@@ -4,6 +4,7 @@ that what one run shows is asserted together."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE
 from sweep_tasks.model import SweepStrategy
+from sweep_tasks.observation.tally import Tally
 from sweep_tasks.queue.progress import Progress
 from tests.spark.event_log import EventLog
 from tests.spark.submitting import ENTRIES, PATIENCE_S, SWEEP_TS, Jobs, PastStore, arguments_for
@@ -56,6 +58,12 @@ def test_a_job_leaves_what_a_sweep_in_process_leaves_and_ends_with_its_summary(t
     assert ended.summary["workers"] >= 2
     assert len(log.readers()) >= 2
     assert len(log.deleters()) >= 2
+    said = {each.split(";")[0] for each in log.descriptions()}
+    assert "conservative shard 0, queue: judging and deleting" in said
+    assert any(re.fullmatch(r"conservative shard 0, queue: reading \d+ parts of the queue", each) for each in said)
+    with store.opened() as opened:
+        (series,) = Tally(opened).read().series
+    assert (series.labels, series.sums["entries"]) == ({"strategy": "conservative", "shard": "0"}, ENTRIES)
     assert json.loads((tmp_path / "summary.json").read_text()) == ended.summary
     assert store.state() == copy.state()
     assert ended.tells_nobody_elses_data()

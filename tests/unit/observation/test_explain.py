@@ -1,0 +1,216 @@
+"""Where entries hide from whoever looks for them: large transactions, other shards, the quarantine, past partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import UnknownTable
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.observation.blocks import explain_shard, explain_table
+from sweep_tasks.observation.explain import explain_cell
+from sweep_tasks.observation.obstacles import Reason
+from sweep_tasks.observation.physical import Remain, remains_of
+from sweep_tasks.observation.waiting import MOST
+from sweep_tasks.observation.wording import says
+from sweep_tasks.queue.encoding import FINE
+from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.queue.writer import shard_of
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import FaultyStore
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.sweep.run import retry_quarantined
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions.commits import CommitTable
+from tests.support.clock import ManualClock
+from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, World
+
+SETTINGS = Settings(retention_s=0)
+
+
+@pytest.fixture
+def world(store: Store, clock: ManualClock) -> World:
+    return World(store, clock)
+
+
+def explained(world: World, cell: Cell = A, table: TableRef = TABLE) -> dict[int, tuple[str, Any]]:
+    found = explain_cell(world.store, SETTINGS, world.clock, table, cell, bounded=False)["versions"]
+    return {each["ts"]: (each["reason"], each["by"]) for each in found}
+
+
+def test_an_entry_in_a_dedicated_row_is_found(world: World) -> None:
+    crowd = [Cell(b"%d" % number, b"c") for number in range(60)]
+    world.write(10, 11)
+    world.write(20, 21, [A, *crowd])
+    document = explain_cell(world.store, SETTINGS, world.clock, TABLE, A, bounded=False)
+    assert [(each["ts"], each["reason"]) for each in document["versions"]] == [(10, "queued"), (20, "newest")]
+    assert [each["start"] for each in document["queue"]] == [10, 20]
+
+
+def test_an_entry_written_when_there_were_fewer_shards_is_found(world: World) -> None:
+    world.write(10, 11)
+    world.write(20, 21)
+    Progress(world.store).raise_shards(16)
+    assert shard_of(TABLE, A, 16) != 0
+    assert explained(world) == {10: ("queued", None), 20: ("newest", None)}
+    world.sweep(100)
+    world.write(110, 111)
+    assert explained(world) == {-1: ("newest", None), 20: ("queued", None), 110: ("newest", None)}
+
+
+def test_the_queue_of_others_is_not_read_for_one_cell(memory: MemoryStore, clock: ManualClock) -> None:
+    world = World(memory, clock)
+    world.write(10, 11)
+    world.write(20, 21)
+    few = calls(memory, clock)
+    for number in range(300):
+        world.write(100 + 2 * number, 101 + 2 * number, [Cell(b"%d" % number, b"c")])
+    assert calls(memory, clock) <= few + 2
+
+
+def calls(store: Store, clock: ManualClock) -> int:
+    counting = FaultyStore(store)
+    explain_cell(counting, SETTINGS, clock, TABLE, A)
+    return counting.calls
+
+
+def test_below_more_parked_entries_than_are_read_it_is_looked_up(world: World) -> None:
+    """By the holds, each of which is found by its first entry."""
+    world.write(10, 11)
+    world.write(20, 21)
+    world.protect("backup", 15)
+    world.sweep(100)
+    crowd = [
+        ParkedEntry(Hold(Why.GRACE, until_ms=1), 1, Cell(b"%06d" % number, b"c"), 5, -1, False)
+        for number in range(MOST + 1)
+    ]
+    Parking(world.store, TimestampService(world.store), CONSERVATIVE, 0).park(crowd)
+    assert explained(world)[10] == ("protected", "backup")
+
+
+def test_what_a_table_restored_later_left_in_the_quarantine_is_named(world: World) -> None:
+    later = TableRef.parse("app.later")
+    world.write(5, 6, [B])
+    for start in (10, 20):
+        name = str(later).encode()
+        world.enter(start, b"\x00" + bytes([len(name)]) + name + b"\x05row-a\x03col\x00")
+        CommitTable(world.store).decide(start, start + 1)
+    world.sweep(100)
+    Catalog(world.store).create(later, TableMetadata())
+    for start in (10, 20):
+        world.store.put(start, {later: {A: b"v"}})
+    reason = "table: app.later does not exist and was never dropped"
+    assert explained(world, table=later) == {10: ("quarantined", reason), 20: ("newest", None)}
+    retry_quarantined(world.store, SETTINGS, world.clock)
+    assert explained(world, table=later) == {-1: ("newest", None), 20: ("newest", None)}
+
+
+def test_an_entry_that_cannot_be_read_is_taken_for_that_of_the_version_written_with_it(world: World) -> None:
+    world.write(10, 11)
+    TimestampService(world.store).move_past(30)
+    world.enter(20, b"\x02")
+    world.store.put(20, {TABLE: {A: b"v"}})
+    CommitTable(world.store).decide(20, 21)
+    world.sweep(100)
+    assert explained(world) == {
+        -1: ("newest", None), 10: ("quarantined", "bytes: no queued write starts with 02"), 20: ("newest", None),
+    }  # fmt: skip
+    assert explained(world, B) == {}, "it may not be anybody else's"
+
+
+def test_what_came_late_into_a_past_partition_goes_with_the_next_sweep(world: World) -> None:
+    world.write(10, 11)
+    TimestampService(world.store).move_past(2 * FINE)
+    world.sweep(2 * FINE)
+    world.write(30, None)
+    assert explained(world) == {-1: ("newest", None), 10: ("newest", None), 30: ("queued", None)}
+    world.sweep(2 * FINE)
+    assert explained(world) == {-1: ("newest", None), 10: ("newest", None)}
+
+
+def test_a_sentinel_of_a_thorough_table_goes_with_the_next_write(world: World) -> None:
+    world.write(10, 11, table=THOROUGH_TABLE)
+    world.sweep(50, THOROUGH)
+    world.store.add_sentinels(THOROUGH_TABLE, [A])
+    assert explained(world, table=THOROUGH_TABLE)[-1] == ("no_queue_entry", None)
+    world.write(60, 61, table=THOROUGH_TABLE)
+    assert explained(world, table=THOROUGH_TABLE)[-1] == ("queued", None)
+    world.sweep(100, THOROUGH)
+    assert explained(world, table=THOROUGH_TABLE) == {60: ("newest", None)}
+
+
+def test_an_entry_of_a_strategy_that_the_table_had_is_found(world: World) -> None:
+    world.write(10, 11)
+    world.write(20, 21)
+    Catalog(world.store).change(TABLE, SweepStrategy.THOROUGH, None)
+    assert explained(world)[10] == ("queued", None)
+    world.sweep(100)
+    assert explained(world) == {-1: ("no_queue_entry", None), 20: ("newest", None)}
+
+
+def test_asking_changes_nothing(world: World) -> None:
+    world.write(10, 11)
+    world.write(20, None)
+    world.write(30, -1)
+    before = world.state()
+    explain_cell(world.store, SETTINGS, world.clock, TABLE, A)
+    explain_table(world.store, SETTINGS, world.clock, TABLE)
+    explain_shard(world.store, SETTINGS, world.clock, CONSERVATIVE, 0)
+    assert world.state() == before
+
+
+class TestBlocks:
+    def test_what_blocks_most_comes_first(self, world: World) -> None:
+        world.protect("backup", 15)
+        for start in (20, 30, 40):
+            world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
+        world.sweep(50)
+        world.write(60, 61)
+        world.write(62, 63, table=THOROUGH_TABLE)
+        found = explain_table(world.store, SETTINGS, world.clock, TABLE)
+        assert (found["entries"], found["at_least"]) == (4, False)
+        assert [(each["reason"], each["by"], each["entries"]) for each in found["blocks"]] == [
+            ("protected", "backup", 4),
+        ]  # fmt: skip
+        world.release("backup")
+        found = explain_shard(world.store, SETTINGS, world.clock, CONSERVATIVE, 0)
+        assert [(each["reason"], each["entries"]) for each in found["blocks"]] == [("queued", 4)]
+
+    def test_a_look_is_bounded(self, world: World) -> None:
+        for start in range(10, 500, 2):
+            world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
+        found = explain_shard(world.store, SETTINGS, world.clock, CONSERVATIVE, 0, most=100)
+        assert (found["entries"], found["at_least"]) == (100, True)
+
+    def test_a_table_that_does_not_exist_is_refused(self, world: World) -> None:
+        with pytest.raises(UnknownTable):
+            explain_table(world.store, SETTINGS, world.clock, TableRef.parse("app.none"))
+
+
+def test_every_reason_has_a_sentence() -> None:
+    for reason in Reason:
+        told = says({"reason": reason, "by": "x", "until": 1_000}, {}, 2_000)
+        assert told
+        assert "{" not in told
+    assert "until 1970-01-01 00:00:01 UTC" in says({"reason": "retention", "by": None, "until": 1_000}, {}, 2_000)
+
+
+class TestPhysical:
+    def test_a_file_of_our_own_keeps_nothing(self) -> None:
+        assert remains_of("sqlite:///x.db", TABLE, A) == {
+            "known": True, "remains": [], "says": "what was swept of it is gone from the store",
+        }  # fmt: skip
+
+    def test_what_cannot_be_known_is_said(self) -> None:
+        told = remains_of("cassandra://127.0.0.1:9042/shop", TABLE, A)
+        assert (told["known"], told["remains"]) == (False, None)
+        assert "only be told where the files of the nodes can be read" in told["says"]
+
+    def test_whoever_can_look_into_the_files_is_asked(self) -> None:
+        remain = Remain(10, Reason.WAITING_GC_GRACE, until_ms=5)
+        told = remains_of("cassandra://127.0.0.1:9042/shop", TABLE, A, lambda table, cell: [remain])
+        assert told["remains"] == [{"ts": 10, "reason": "waiting_gc_grace", "until_ms": 5, "by": None}]

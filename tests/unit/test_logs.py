@@ -1,0 +1,95 @@
+"""Log lines carry who is at work, and never anybody's data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from sweep_tasks.config import LogFormat, Settings
+from sweep_tasks.logs import at_work, configure_logs
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.opening import open_store
+from sweep_tasks.queue.encoding import cells_column, shared_row, write_bytes
+from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.store.faults import FaultyStore, miss_a_copy
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.transactions import TransactionManager
+from tests.support.clock import ManualClock
+from tests.unit.cli.test_protection_commands import run
+from tests.unit.sweep.world import THOROUGH, THOROUGH_TABLE, World
+
+ROW, COLUMN, VALUE = b"conspicuous-row", b"conspicuous-column", b"conspicuous-value"
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_comes_as_bytes_is_told_by_its_length(capsys: pytest.CaptureFixture[str], form: LogFormat) -> None:
+    configure_logs(form)
+    structlog.get_logger().info("met", cell=Cell(ROW, COLUMN), values={"v": VALUE}, several=[VALUE], plain="yes")
+    said = capsys.readouterr().err
+    assert "conspicuous" not in said
+    assert "<15 bytes>" in said
+    assert "yes" in said
+
+
+def test_a_line_is_one_json_document_with_whoever_is_at_work(
+    capsys: pytest.CaptureFixture[str], memory: MemoryStore, clock: ManualClock
+) -> None:
+    """A sweep that has something to say: a copy is missing."""
+    configure_logs("json")
+    world = World(FaultyStore(memory, before=miss_a_copy(False)), clock)
+    for start in (10, 20):
+        world.write(start, start + 1, [Cell(ROW, COLUMN)], table=THOROUGH_TABLE, delete=True)
+    with at_work(run="scheduled__now"):
+        world.sweep(100, THOROUGH)
+    said = capsys.readouterr().err
+    (line,) = [json.loads(each) for each in said.splitlines()]
+    assert (line["event"], line["level"]) == ("delete markers wait for replicas", "info")
+    assert (line["run"], line["strategy"], line["shard"]) == ("scheduled__now", "thorough", 0)
+    assert line["timestamp"].endswith("Z")
+    assert "conspicuous" not in said
+
+
+def told(text: str) -> list[str]:
+    """Every way in which the conspicuous bytes could have got out."""
+    forms = [form for name in (ROW, COLUMN, VALUE) for form in (name.decode(), name.hex(), repr(name)[2:-1])]
+    return [form for form in forms if form in text]
+
+
+def test_nothing_that_an_operator_runs_tells_rows_columns_or_values(sqlite_url: str) -> None:
+    """Sweeps with everything that makes them talk: parked, quarantined, blocked, aborted, protected; and what looks at
+    it afterwards. Only who names a cell is shown it."""
+    table = TableRef.parse("app.items")
+    with open_store(sqlite_url, Settings()) as store:
+        store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
+        with TransactionManager(store, queue=QueueWriter(store), renew_leases=False) as manager:
+            for turn in range(3):
+                with manager.transaction() as tx:
+                    tx.put(table, ROW, COLUMN, VALUE + b"%d" % turn)
+                if turn == 1:
+                    assert run("protect", "app.items", "--id", "backup", "--store", sqlite_url).code == 0
+            with manager.transaction() as tx:
+                tx.delete(table, ROW, COLUMN)
+        garbled = write_bytes(999, Cell(ROW, COLUMN), False)
+        place = Cell(shared_row(0, SweepStrategy.THOROUGH, 0), cells_column(1, 0))
+        store.put(1, {QUEUE_CELLS: {place: garbled}})
+    commands = [
+        ["sweep", "--dry-run"], ["sweep"], ["sweep", "--json"], ["status"], ["status", "--json"], ["metrics"],
+        ["queue", "quarantine", "list", "--json"], ["queue", "quarantine", "retry"], ["queue", "show"],
+        ["explain", "app.items"], ["explain", "--strategy", "thorough", "--shard", "0", "--json"], ["protections"],
+        ["explain", "app.items", "conspicuous-row", "other"], ["tables", "truncate", "app.items", "--yes"],
+    ]  # fmt: skip
+    for command in commands:
+        for form in ("text", "json"):
+            answer = run(*command, "--store", sqlite_url, SWEEPFLOW_LOG_FORMAT=form)
+            assert told(answer.out + answer.err) == [], command
