@@ -29,7 +29,7 @@ Document = dict[str, Any]
 _MEANINGS = {
     Reason.NEWEST: "live: what readers of today see",
     Reason.RETENTION: "within retention: replaced less than {retention} ago",
-    Reason.OPEN_TRANSACTION: "needed by the transaction that is open since {by} ({ago})",
+    Reason.OPEN_TRANSACTION: "needed by the open transaction of {by} ({ago})",
     Reason.PROTECTED: "protected by the record {by}",
     Reason.BLOCKED: "behind the transaction started at {by}, which committed after the sweep timestamp",
     Reason.QUEUED: "queued: nothing holds them, the next sweep takes them",
@@ -77,7 +77,7 @@ def _explained(store: Store, settings: Settings, now_ms: int, counted: Counter[K
         if why.reason is Reason.RETENTION and why.by:
             text, retention = _LONGER_RETENTION, retentions[why.by] or 0
         if why.reason is Reason.OPEN_TRANSACTION:
-            moment = puncher.moment_of(int(by))
+            moment = puncher.moment_of(int(by.rpartition(" ")[2]))
             ago = "for an unknown time" if moment is None else f"{_time((now_ms - moment) // 1000)} ago"
         return text.format(by=by, retention=_time(retention), ago=ago)
 

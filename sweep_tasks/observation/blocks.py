@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import MAX_TS, SweepStrategy, TableRef
-from sweep_tasks.observation.circumstances import look_around
+from sweep_tasks.observation.circumstances import look_around, without_times
 from sweep_tasks.observation.obstacles import Obstacle, Queue, Waiting, first_obstacle
 from sweep_tasks.observation.waiting import waiting_in
 from sweep_tasks.queue.progress import Progress
@@ -50,8 +49,7 @@ def _blocks(
     store: Store, settings: Settings, clock: Clock, progress: dict[Queue, int], table: TableRef | None, most: int
 ) -> Document:
     view = SweepView.published(store, Horizon(MAX_TS, clock.now_ms()), dry_run=True)
-    around = look_around(store, settings, clock, view, progress, bounded=True)
-    around = replace(around, old_enough_ms=lambda table, ts: None)  # a time for each of very many would be no answer
+    around = without_times(look_around(store, settings, clock, view, progress, bounded=True))
     each = max(_FEWEST, most // len(progress))
     counted: Counter[Obstacle] = Counter()
     full = False

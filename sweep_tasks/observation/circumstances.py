@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
@@ -41,6 +42,11 @@ def look_around(
         all_paused=Pauses(store).standing().everything is not None,
         old_enough_ms=_old_enough(store, settings),
     )
+
+
+def without_times(around: Circumstances) -> Circumstances:
+    """For very many entries: until when each waits takes a look at the wall-clock map, and is not asked."""
+    return replace(around, old_enough_ms=lambda table, ts: None)
 
 
 def _limits(store: Store, settings: Settings, clock: Clock) -> Limits:

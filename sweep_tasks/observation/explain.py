@@ -1,7 +1,7 @@
 """Why is this version still here? For every version of a cell exactly one reason, with names and times.
 
 A version that is not live is there because the entries that would remove it have yet to act. Of those the one with the
-fewest obstacles in its way is looked at, and the first of them is the reason. Take that away and sweep, and the version
+fewest obstacles in its way is looked at, and one of them is the reason. Take that away and sweep, and the version
 is gone, or the next obstacle is the reason.
 
 Nothing is changed by asking: no transaction is rolled back, nothing is punched or published.
@@ -18,12 +18,12 @@ from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, Span, StoredVersion, SweepStrategy, TableRef
 from sweep_tasks.observation.circumstances import look_around
 from sweep_tasks.observation.obstacles import (
-    QUEUED,
     Circumstances,
     Obstacle,
     Reason,
     Waiting,
     first_obstacle,
+    named,
     obstacles,
     removes,
 )
@@ -130,12 +130,11 @@ def _state(
 
 
 def _why(ts: int, waiting: Collection[Waiting], around: Circumstances) -> Obstacle:
-    """The first obstacle of the entry that has the fewest."""
+    """Of the entry that has the fewest obstacles in its way."""
     ways = [obstacles(each, ts, around) for each in waiting if removes(each, ts)]
     if not ways:
         return _NO_ENTRY
-    best = min(ways, key=len)
-    return best[0] if best else QUEUED
+    return named(min(ways, key=len))
 
 
 def _kind(version: StoredVersion) -> str:

@@ -6,7 +6,7 @@ asked of them what a sweep would do with an entry now, and where it would stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -106,10 +106,16 @@ def _of_pause(waiting: Waiting, around: Circumstances) -> list[Obstacle]:
     return [Obstacle(Reason.PAUSED, str(waiting.entry.table))] if view is not None and view.paused else []
 
 
+def named(way: Sequence[Obstacle]) -> Obstacle:
+    """The one to tell of: a record before whatever passes by itself, else the first that is met."""
+    if not way:
+        return QUEUED
+    return next((each for each in way if each.reason is Reason.PROTECTED), way[0])
+
+
 def first_obstacle(waiting: Waiting, around: Circumstances) -> Obstacle:
     """What keeps an entry from doing all that it may do."""
-    way = obstacles(waiting, waiting.entry.start if waiting.entry.commit == ABORTED else 0, around)
-    return way[0] if way else QUEUED
+    return named(obstacles(waiting, waiting.entry.start if waiting.entry.commit == ABORTED else 0, around))
 
 
 def _of_queue(waiting: Waiting, around: Circumstances) -> list[Obstacle]:

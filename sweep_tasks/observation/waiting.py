@@ -22,7 +22,7 @@ from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.queue.quarantine import Quarantine, Quarantined
-from sweep_tasks.queue.reader import QueueReader, RawEntry, Reference
+from sweep_tasks.queue.reader import DEFAULT_BATCH, QueueReader, RawEntry, Reference
 from sweep_tasks.queue.writer import shard_of
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.rules import Entry
@@ -139,7 +139,9 @@ class CellSearch:
                 yield Waiting(entry, (each.strategy, each.shard), None, each.reason)
 
 
-def waiting_in(store: Store, view: SweepView, queue: Queue, progress: int, most: int) -> Iterator[Waiting]:
+def waiting_in(
+    store: Store, view: SweepView, queue: Queue, progress: int, most: int = DEFAULT_BATCH
+) -> Iterator[Waiting]:
     """The first entries of a queue that have yet to act, and the first that are parked, whatever they are of."""
     timestamps = TimestampService(store)
     batches = QueueReader(store, *queue).batches(progress, timestamps.greatest() + 1, most)
