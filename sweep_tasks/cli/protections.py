@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -14,7 +15,10 @@ from sweep_tasks.cli.protection_shown import described, figures, held_back, list
 from sweep_tasks.cli.times import moment_ms
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import AlreadySwept, BadValue
+from sweep_tasks.observation.entering import enter_operations
+from sweep_tasks.observation.tally import Try
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.metrics import counts, since
 from sweep_tasks.protection.owners import EXPIRY
 from sweep_tasks.protection.records import MANUAL, Mode, Record
 from sweep_tasks.protection.targets import Target
@@ -72,7 +76,8 @@ def protect(
             meta=_details(meta or ()),
             expires_ms=moment_ms(expires, "expires", _now_ms()) if expires else None,
         )
-        document = described(_protected(run, record, at), _now_ms())
+        with _counted(run, "protect"):
+            document = described(_protected(run, record, at), _now_ms())
         last = TimestampService(run.store).greatest()
         ahead = f"; it is yet to come, the last timestamp handed out is {last}" if document["ts"] > last else ""
         run.answer(document, lambda out: say(out, _protects(document) + ahead))
@@ -97,7 +102,8 @@ def release(
             run.answer(document, lambda out: say(out, f"{record_id} holds back {held}; nothing was changed"))
             return
         run.confirm(f"release {record_id}? It holds back {held}.", yes)
-        catalog.release(record_id, record.version)
+        with _counted(run, "release"):
+            catalog.release(record_id, record.version)
         goes = "; it goes with the next sweeps" if document["entries"] else ""
         run.answer(document, lambda out: say(out, f"{record_id} is released, it held back {held}{goes}"))
 
@@ -139,9 +145,20 @@ def move(
     """Move a protection forward. It stays where it is if the new timestamp can no longer be protected."""
     with command(ctx, store, as_json) as run:
         catalog = _catalog(run)
-        _check(catalog.move(record_id, ts), ts)
+        with _counted(run, "move"):
+            _check(catalog.move(record_id, ts), ts)
         document = described(catalog.get(record_id), _now_ms())
         run.answer(document, lambda out: say(out, _protects(document)))
+
+
+@contextmanager
+def _counted(run: Command, task: str) -> Iterator[None]:
+    """What becomes of an operation is added up in the store, however it ends."""
+    before = counts()
+    try:
+        yield
+    finally:
+        enter_operations(run.store, SystemClock(), since(before), Try("command", secrets.token_hex(8), task))
 
 
 def _catalog(run: Command) -> ProtectionCatalog:

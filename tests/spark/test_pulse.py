@@ -24,7 +24,7 @@ def test_while_workers_are_busy_the_log_tells_how_many_tasks_are_done(spark: Spa
     log = LogEvery()
     log(Reached(SweepStrategy.THOROUGH, 3, "queue", -1, 49, 100, 7, 1))
     with capture_logs() as lines, at_work(shard=3), pulse(log, lambda: spark.sparkContext, every_s=0.1):
-        spark.range(0, 2, 1, 2).mapInArrow(slow, "id long").collect()  # type: ignore[arg-type]
+        spark.range(0, 2, 1, 2).mapInArrow(slow, "id long").collect()
     busy = [line for line in lines if line["tasks_running"]]
     assert busy
     assert (busy[0]["tasks"], busy[0]["phase"], busy[0]["done"], busy[0]["entries"]) == (2, "queue", "50%", 7)

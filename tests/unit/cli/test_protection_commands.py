@@ -261,3 +261,15 @@ class TestMoments:
     def test_what_is_no_time_to_come_is_refused(self, text: str) -> None:
         with pytest.raises(BadValue, match="expires: "):
             moment_ms(text, "expires", self.NOW)
+
+
+def test_operations_are_added_up_over_commands(url: str) -> None:
+    for name in ("one", "two", "two"):
+        ask(url, "protect", "shop.items", "--id", name)
+    ask(url, "release", "one")
+    found = {
+        (each["labels"]["operation"], each["labels"]["outcome"]): each["value"]
+        for each in ask(url, "metrics", "--json").document["metrics"]
+        if each["name"] == "sweepflow_protection_operations_total"
+    }
+    assert found == {("protect", "ok"): 2, ("protect", "refused"): 1, ("release", "ok"): 1}

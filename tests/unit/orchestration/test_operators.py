@@ -4,16 +4,23 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sweep_tasks.errors import BadValue, NotInitialised, StoreBusy
 from sweep_tasks.model import SweepStrategy
+from sweep_tasks.observation.tally import Tally
 from sweep_tasks.orchestration.operators import INTERVAL_END, SweepShardOperator, arguments, moment_ms
 from sweep_tasks.orchestration.prepare import explained
 from sweep_tasks.orchestration.spark_job import GUARDED_SUBMIT
+from sweep_tasks.store import Store
 from sweep_tasks.sweep.order import SweepOrder
+from sweep_tasks.timestamps.service import TimestampService
+from tests.unit.orchestration.test_stats import Figures, figures
+
+__all__ = ["figures"]
 
 THOROUGH = SweepStrategy.THOROUGH
 
@@ -41,6 +48,24 @@ def test_no_argument_of_a_task_carries_the_store(monkeypatch: pytest.MonkeyPatch
     given = {name: getattr(task, name) for name in task.template_fields}
     assert "secret" not in str(given)
     assert (task.pool, given["until"]) == ("sweep_thorough_3", INTERVAL_END)
+
+
+def test_what_a_task_did_is_counted_once_for_each_try_in_the_store_and_told_to_airflow(
+    sqlite: Store, sqlite_url: str, figures: Figures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
+    TimestampService(sqlite).move_past(100)
+    task = SweepShardOperator(task_id="shard_0", strategy=THOROUGH, shard=0)
+    task.until = "2036-11-16 10:00:00+00:00"
+    form = {"dry_run": False, "stop_at": None, "max_entries": 0, "max_seconds": 0}
+    for number in (1, 1, 2):
+        ti = SimpleNamespace(dag_id="targeted_sweep", run_id="now", task_id="thorough.shard_0", try_number=number)
+        summary = task.execute({"params": form, "ti": ti})  # type: ignore[typeddict-item]
+        assert summary["engine"] == "idle"
+    (series,) = Tally(sqlite).read().series
+    assert (series.sums["runs"], series.last["task"], series.last["number"]) == (2, "thorough.shard_0", 2)
+    assert figures.counted["sweepflow.sweep.runs.thorough.0"] == 3
 
 
 def test_only_what_may_pass_is_tried_again() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from sweep_tasks.model import Cell
 from sweep_tasks.store import Store
 from sweep_tasks.sweep.watching import LogEvery, Reached
 from tests.support.clock import ManualClock
-from tests.unit.sweep.world import CONSERVATIVE, THOROUGH, Cell, World
+from tests.unit.sweep.world import CONSERVATIVE, THOROUGH, World
 
 
 def reached(progress: int, begin: int = -1, sweep_ts: int = 100) -> Reached:
