@@ -7,8 +7,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java postgres run ui cluster lint types layers test test-fast test-search test-cassandra test-real \
-  test-long bench monitoring format clean
+.PHONY: help setup java postgres browser run ui cluster lint types layers test test-fast test-search test-cassandra \
+  test-real test-long bench monitoring format clean
 
 help:  ## What can be made here
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -28,15 +28,24 @@ java:
 
 # As root, Debian's package is installed, but not the server that it would make and start.
 POSTGRES_IS_HERE := { ls /usr/lib/postgresql/*/bin/postgres || command -v postgres; } > /dev/null 2>&1
-APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends postgresql > /dev/null
+APT_INSTALL := DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --no-install-recommends
+POSTGRES_INSTALL := $(APT_INSTALL) postgresql > /dev/null
 NO_SERVER := /etc/postgresql-common/createcluster.d/sweepflow.conf
 postgres:
 	@$(POSTGRES_IS_HERE) || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; } \
 	  || { echo "PostgreSQL is needed; install it first (Debian: apt-get install postgresql)"; exit 1; }
 	@$(POSTGRES_IS_HERE) || { echo "Installing PostgreSQL with apt-get, for Airflow's metadata"; \
 	  mkdir -p $(dir $(NO_SERVER)) && echo 'create_main_cluster = false' > $(NO_SERVER); \
-	  $(APT_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(APT_INSTALL); }; \
+	  $(POSTGRES_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(POSTGRES_INSTALL); }; \
 	  installed=$$?; rm -f $(NO_SERVER); exit $$installed; }
+
+# As root, Debian's package is installed; the tests drive it, and bring no browser of their own.
+BROWSER_INSTALL := $(APT_INSTALL) chromium fonts-dejavu-core > /dev/null
+browser:
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; } \
+	  || { echo "Chromium is needed for the tests of the page; install it first (Debian: apt-get install chromium)"; exit 1; }
+	@command -v chromium > /dev/null || { echo "Installing Chromium with apt-get, for the tests of the page"; \
+	  $(BROWSER_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(BROWSER_INSTALL); }; }
 
 run: java $(READY)  ## Load a demo store, sweep it through Airflow and Spark, and report
 	$(BIN)/sweepflow demo --airflow
@@ -69,6 +78,7 @@ test-cassandra: $(READY)  ## Tests on a real Cassandra and other servers of our 
 	$(BIN)/pytest -m "not long" tests/dev tests/cassandra
 
 test-real: $(READY)  ## Tests on a real Spark and a real Airflow
+	$(MAKE) browser
 	$(BIN)/pytest -m "not long" tests/spark tests/demo
 	$(BIN)/pytest -m "not long" tests/airflow
 

@@ -219,6 +219,13 @@ class LegacySweepRunning(AlreadyExists):
         self.owner = owner
 
 
+class SweepingPaused(SweepflowError):
+    """Somebody has paused it; nothing was changed."""
+
+    code = "paused"
+    exit_code = EXIT_CONFLICT
+
+
 class LagObjectiveMissed(SweepflowError):
     """Shards are further behind than their strategy's objective allows."""
 
@@ -321,6 +328,16 @@ class AirflowHasNone(AirflowNotReady):
 
     code = "not_found"
     exit_code = EXIT_NOT_FOUND
+
+
+class RequestRefused(SweepflowError):
+    """Another site may have made a browser send this to the page; nothing was changed."""
+
+    code = "refused"
+    exit_code = EXIT_BAD_INPUT
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"request: refused, {why}")
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------

@@ -121,6 +121,7 @@ def _welcome(run: Command, airflow: LocalAirflow) -> None:
         {"address": airflow.address, "user": user, "password": password, "folder": str(airflow.folder)},
         lambda out: out.print(
             f"\nAirflow is at {airflow.address}\nuser {user}, password {password}\n"
+            f"What is behind, and what to press: {airflow.address}/plugin/sweeping\n"
             f"The sweep is the DAG {TARGETED_SWEEP}; Ctrl-C stops everything, {airflow.folder} keeps it.",
             highlight=False,
             markup=False,

@@ -17,6 +17,7 @@ from sweep_tasks.cli import (
     explain,
     legacy_sweep,
     metrics,
+    pauses,
     protections,
     queue,
     ranges,
@@ -52,6 +53,9 @@ app.command()(legacy_sweep.legacy_sweep)
 app.command()(status.status)
 app.command()(explain.explain)
 app.command()(metrics.metrics)
+app.command()(pauses.pause)
+app.command()(pauses.resume)
+app.command()(pauses.journal)
 app.command()(protections.protect)
 app.command()(protections.release)
 app.add_typer(protections.app, name="protections")

@@ -43,7 +43,7 @@ class Reason(StrEnum):
     NO_QUEUE_ENTRY = "no_queue_entry"
 
 
-_PARKED = (obstacles.Reason.PARKED_REPLICAS, obstacles.Reason.QUARANTINED)
+_PARKED = (obstacles.Reason.PARKED_REPLICAS, obstacles.Reason.QUARANTINED, obstacles.Reason.PAUSED)
 
 
 class Kept(NamedTuple):

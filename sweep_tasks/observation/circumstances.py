@@ -12,6 +12,7 @@ from sweep_tasks.observation.obstacles import Circumstances, Limit, Queue, Reaso
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.leases import Leases
 from sweep_tasks.timestamps.puncher import Puncher
@@ -38,6 +39,7 @@ def look_around(
         protections=ProtectionCatalog(store).protections(),
         limits=limits,
         blocking=_blocking(store, progress, goes_to),
+        all_paused=Pauses(store).standing().everything is not None,
         old_enough_ms=_old_enough(store, settings),
     )
 

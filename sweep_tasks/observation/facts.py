@@ -21,6 +21,7 @@ from sweep_tasks.protection.records import Record
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.lag import ShardLag, SweptUpTo, lags_at, swept_up_to
+from sweep_tasks.sweep.pauses import Paused, Pauses
 from sweep_tasks.timestamps.leases import Lease, Leases
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
@@ -42,6 +43,7 @@ class Facts:
     records: list[Record]
     sample: dict[str, Any] | None
     entered: Entered
+    paused: Paused
 
     def lags(self) -> list[ShardLag]:
         """As of now; of a store without a wall-clock map none is known to be behind."""
@@ -68,4 +70,5 @@ def read_facts(store: Store, settings: Settings, clock: Clock) -> Facts:
         records=records,
         sample=latest_sample(store),
         entered=Tally(store).read(),
+        paused=Pauses(store).standing(),
     )

@@ -15,6 +15,7 @@ from sweep_tasks.observation.facts import Facts
 from sweep_tasks.protection.reconcile import age_s
 from sweep_tasks.protection.report import Finding, Outcome, Report, problems, words
 from sweep_tasks.sweep.lag import ShardLag, behind, objectives, sentences
+from sweep_tasks.sweep.pauses import EVERYTHING as EVERYTHING_PAUSED
 
 
 class Verdict(StrEnum):
@@ -33,7 +34,7 @@ class Trouble(NamedTuple):
 
 def troubles(facts: Facts, settings: Settings) -> list[Trouble]:
     """The worst first."""
-    found = [*_late(facts, settings), *_counted(facts), *_protections(facts, settings)]
+    found = [*_late(facts, settings), *_paused(facts), *_counted(facts), *_protections(facts, settings)]
     return sorted(found, key=lambda trouble: trouble.verdict is not Verdict.BEHIND)
 
 
@@ -50,6 +51,18 @@ def document(facts: Facts, settings: Settings) -> dict[str, Any]:
     }
 
 
+def _paused(facts: Facts) -> Iterator[Trouble]:
+    for what, pause in facts.paused.listed():
+        since = words(max(0, facts.now_ms - pause.since_ms) // 1000)
+        lift = "--everything" if what == EVERYTHING_PAUSED else what
+        yield Trouble(
+            Verdict.ATTENTION,
+            f"{what} paused",
+            f"{what} is paused, by {pause.by} for {since}: {pause.reason}",
+            f"'sweepflow resume {lift}' when that is over; nothing of it is swept until then",
+        )
+
+
 def _late(facts: Facts, settings: Settings) -> Iterator[Trouble]:
     allowed = objectives(settings)
     late = behind(facts.lags(), allowed)
@@ -59,6 +72,8 @@ def _late(facts: Facts, settings: Settings) -> Iterator[Trouble]:
 
 def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> str:
     """What stands in the way, as far as the facts tell."""
+    if facts.paused.everything:
+        return "everything is paused: 'sweepflow resume --everything' when that is over"
     holding = _holding(facts, min(objectives(settings)[each.strategy] for each in late))
     if holding:
         return holding

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     WAITING_GC_GRACE = "waiting_gc_grace"
     OVERLAPPING_SSTABLE = "overlapping_sstable"
     QUARANTINED = "quarantined"
+    PAUSED = "paused"
 
 
 class Obstacle(NamedTuple):
@@ -74,6 +75,7 @@ class Circumstances:
     """What bounds the next sweep of a strategy."""
     blocking: Mapping[Queue, int] = field(default_factory=dict)
     """The start at which a queue stands still because it committed too late for the sweep."""
+    all_paused: bool = False
     old_enough_ms: Callable[[TableRef | None, int], int | None] = lambda table, ts: None
     """When a timestamp is as old as the table's own retention asks for, or the strategy's without a table."""
 
@@ -89,11 +91,19 @@ def removes(waiting: Waiting, ts: int) -> bool:
 def obstacles(waiting: Waiting, ts: int, around: Circumstances) -> list[Obstacle]:
     """In the order in which they are met by the entry on its way to removing this version; none if the next sweep
     does."""
+    paused = _of_pause(waiting, around)
     if waiting.aside is not None:
-        return [Obstacle(Reason.QUARANTINED, waiting.aside), *_of_judging(waiting, ts, around)]
+        return [Obstacle(Reason.QUARANTINED, waiting.aside), *paused, *_of_judging(waiting, ts, around)]
     if waiting.hold is not None:
-        return _of_hold(waiting, waiting.hold, ts, around)
-    return [*_of_queue(waiting, around), *_of_judging(waiting, ts, around)]
+        return [*paused, *_of_hold(waiting, waiting.hold, ts, around)]
+    return [*paused, *_of_queue(waiting, around), *_of_judging(waiting, ts, around)]
+
+
+def _of_pause(waiting: Waiting, around: Circumstances) -> list[Obstacle]:
+    if around.all_paused:
+        return [Obstacle(Reason.PAUSED, "everything")]
+    view = around.tables.get(waiting.entry.table)
+    return [Obstacle(Reason.PAUSED, str(waiting.entry.table))] if view is not None and view.paused else []
 
 
 def named(way: Sequence[Obstacle]) -> Obstacle:

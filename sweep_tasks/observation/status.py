@@ -49,6 +49,7 @@ def document(facts: Facts, settings: Settings) -> Document:
         },
         "parked": _parked(facts.sample),
         "quarantined": _quarantined(facts.sample),
+        "paused": [{"what": what, **pause._asdict()} for what, pause in facts.paused.listed()],
         "counted": str(from_ms(facts.sample["at_ms"])) if facts.sample else None,
     }
 

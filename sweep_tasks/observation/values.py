@@ -18,7 +18,7 @@ from sweep_tasks.observation.tally import Series
 from sweep_tasks.store.contract import Store
 
 _HEALTH = {Verdict.OK: 0, Verdict.ATTENTION: 1, Verdict.BEHIND: 2}
-_PARKED_FOR = ("grace", "protected", "retention", "replicas", "due")
+_PARKED_FOR = ("grace", "protected", "retention", "replicas", "paused", "due")
 
 
 class Value(NamedTuple):

@@ -24,6 +24,7 @@ _SAYS = {
     "was a queue, or it came too late; only a scan of the table removes it",
     Reason.WAITING_GC_GRACE: "swept; Cassandra keeps the tombstone{until}",
     Reason.OVERLAPPING_SSTABLE: "swept; held by the overlapping SSTable {by}",
+    Reason.PAUSED: "{by} is paused: it waits until somebody resumes it",
     Reason.QUARANTINED: "its entry could not be judged and is set aside ({by}): 'sweepflow queue quarantine retry'",
 }
 _SENTINEL = "a sentinel: it tells readers of the past that something is gone"

@@ -50,7 +50,7 @@ class AirflowApi:
                 break
             self._log_in()
         if answer.is_error:
-            raise _kind(answer)(f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}")
+            raise problem_of(answer, method, path)
         return answer.json() if answer.content else None
 
     def pool_slots(self) -> dict[str, int]:
@@ -82,6 +82,11 @@ class AirflowApi:
                 "correct the user or the password"
             )
         self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+
+def problem_of(answer: httpx.Response, method: str, path: str) -> AirflowNotReady:
+    said = f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}"
+    return _kind(answer)(said)
 
 
 def _kind(answer: httpx.Response) -> type[AirflowNotReady]:

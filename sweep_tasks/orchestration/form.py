@@ -18,7 +18,7 @@ from sweep_tasks.orchestration.pools import SWEPT
 if TYPE_CHECKING:
     from sweep_tasks.sweep.order import SweepOrder
 
-_SHARDS = r"^\s*(\d+\s*(-\s*\d+\s*)?(,\s*\d+\s*(-\s*\d+\s*)?)*)?$"
+SHARDS = r"^\s*(\d+\s*(-\s*\d+\s*)?(,\s*\d+\s*(-\s*\d+\s*)?)*)?$"
 _WHAT, _HOW_MUCH = "What to sweep", "How much"
 
 
@@ -48,7 +48,7 @@ def sweep_form(shards: int) -> dict[str, Param]:
         "shards": Param(
             "",
             type=["string", "null"],
-            pattern=_SHARDS,
+            pattern=SHARDS,
             title="Shards",
             description=f"For example 0,2-{max(3, shards - 1)}; there are {shards}, from 0. Empty: all of them.",
             section=_WHAT,

@@ -11,6 +11,7 @@ _CUT_SHORT = {
     "seconds": "stopped at the limit of seconds",
     "tombstones": "stopped at the limit of tombstones in a row",
     "blocked": "held up by a transaction that committed later",
+    "paused": "everything is paused, 'sweepflow resume' lifts that",
 }
 
 

@@ -102,14 +102,17 @@ def problems(report: Report, settings: Settings) -> list[Problem]:
 
 def _with_record(found: Finding, max_age_s: int) -> Problem | None:
     name = shlex.quote(found.id)
-    who = f"record {found.id!r} of owner type {found.owner}, {age(found.age_s)}"
     if found.outcome in _FOR_A_PERSON:
         said = _FOR_A_PERSON[found.outcome].format(name=name, why=found.why)
-        return Problem(f"record {found.id} {found.outcome}", f"{who}: {said}")
+        return Problem(f"record {found.id} {found.outcome}", f"{_who(found)}: {said}")
     if max_age_s and found.outcome in STANDING and (found.age_s is None or found.age_s > max_age_s):
         allowed = f"allowed are {words(max_age_s)} (protection_max_age_s)"
-        return Problem(f"record {found.id} too_old", f"{who}: {allowed}; {_WAY_OUT.format(name=name)}")
+        return Problem(f"record {found.id} too_old", f"{_who(found)}: {allowed}; {_WAY_OUT.format(name=name)}")
     return None
+
+
+def _who(found: Finding) -> str:
+    return f"record {found.id!r} of owner type {found.owner}, {age(found.age_s)}"
 
 
 def _near_limits(used: Mapping[str, int], limits: Mapping[str, int], warning: float) -> Iterable[Problem]:

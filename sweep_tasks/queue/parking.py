@@ -1,8 +1,8 @@
 """Entries that were judged and must be judged again: parked, each under the reason that holds it.
 
-A shard's progress never waits for a protection, a retention or a slow writer: the entry is parked and the shard goes
-on. Parked entries of a shard share a row and sort by reason, so that those which are not due are skipped over: one
-look at the first entry under a reason tells whether the rest need be read.
+A shard's progress never waits for a protection, a retention, a paused table or a slow writer: the entry is parked and
+the shard goes on. Parked entries of a shard share a row and sort by reason, so that those which are not due are skipped
+over: one look at the first entry under a reason tells whether the rest need be read.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ class Why(IntEnum):
     GRACE = 1
     PROTECTED = 2
     RETENTION = 3
+    PAUSED = 4
+
+
+_OF_A_TABLE = (Why.RETENTION, Why.PAUSED)
 
 
 class Hold(NamedTuple):
-    """What an entry waits for: a wall-clock time in milliseconds, a record at a timestamp, a table's retention, or that
-    all replicas are there, which only another try can tell."""
+    """What an entry waits for: a wall-clock time in milliseconds, a record at a timestamp, a table's retention, that a
+    table is swept again, or that all replicas are there, which only another try can tell."""
 
     why: Why
     until_ms: int = 0
@@ -48,7 +52,7 @@ class Hold(NamedTuple):
     def encoded(self) -> bytes:
         if self.why is Why.PROTECTED:
             rest = sized(self.record.encode()) + var_long(self.record_ts)
-        elif self.why is Why.RETENTION:
+        elif self.why in _OF_A_TABLE:
             rest = var_long(self.table_id)
         elif self.why is Why.GRACE:
             rest = var_long(self.until_ms)
@@ -165,4 +169,4 @@ def _decoded_hold(column: bytes) -> tuple[Hold, int]:
     if why is Why.REPLICAS:
         return WAITING_FOR_REPLICAS, 1
     number, at = read_var_long(column, 1)
-    return (Hold(why, table_id=number) if why is Why.RETENTION else Hold(why, until_ms=number)), at
+    return (Hold(why, table_id=number) if why in _OF_A_TABLE else Hold(why, until_ms=number)), at

@@ -34,6 +34,7 @@ from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.system import PARKED, QUARANTINE, QUEUE_CELLS, QUEUE_TIMESTAMPS, TRANSACTIONS
 from sweep_tasks.sweep.engine import SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -224,6 +225,14 @@ class Operations:
         swept = self._engine.legacy_sweep(self._store, unhurried, order, horizon, self._clock)
         return {"cells": swept.counts.cells, "deleted": swept.counts.deleted}
 
+    def pause(self, table: TableRef | None) -> Outcome:
+        Pauses(self._store, self._clock).pause(table, "scenario", "asked for")
+        return {"ok": True}
+
+    def resume(self, table: TableRef | None) -> Outcome:
+        Pauses(self._store).resume(table)
+        return {"ok": True}
+
     # --- looking ------------------------------------------------------------------------------------------------
 
     def versions(self, table: TableRef) -> Outcome:
@@ -326,6 +335,8 @@ LANGUAGE: dict[str, tuple[Callable[..., Outcome], dict[str, Field]]] = {
             "batch": Field(f.positive, None),
         },
     ),
+    "pause": (Operations.pause, {"table": Field(f.table, None)}),
+    "resume": (Operations.resume, {"table": Field(f.table, None)}),
     "legacy_sweep": (Operations.legacy_sweep, {"table": Field(f.table), "sweep_ts": Field(f.timestamp)}),
     "truncate": (Operations.truncate, {"table": Field(f.table)}),
     "drop": (Operations.drop, {"table": Field(f.table)}),

@@ -20,6 +20,8 @@ ALERTS = TableRef("", "_alerts")
 LEGACY_SWEEPS = TableRef("", "_legacy_sweeps")
 DELETIONS = TableRef("", "_deletions")
 OBSERVATIONS = TableRef("", "_observations")
+PAUSES = TableRef("", "_pauses")
+JOURNAL = TableRef("", "_journal")
 
 QUEUE_CELLS = TableRef(RESERVED_NAMESPACE, "sweepableCells")
 QUEUE_TIMESTAMPS = TableRef(RESERVED_NAMESPACE, "sweepableTimestamps")
@@ -41,6 +43,7 @@ ALERT_TABLES = {ALERTS: REGISTERS}
 LEGACY_TABLES = {LEGACY_SWEEPS: REGISTERS}
 DELETION_TABLES = {DELETIONS: REGISTERS}
 OBSERVATION_TABLES = {OBSERVATIONS: REGISTERS}
+OPERATOR_TABLES = {PAUSES: REGISTERS, JOURNAL: CELLS}
 
 Step = Mapping[TableRef, TableMetadata]
 STEPS: Sequence[Step] = (
@@ -50,6 +53,7 @@ STEPS: Sequence[Step] = (
     LEGACY_TABLES,
     DELETION_TABLES,
     OBSERVATION_TABLES,
+    OPERATOR_TABLES,
 )
 """Only ever added to. Step n takes a store from version n to n + 1."""
 SYSTEM_TABLES = {table: metadata for step in STEPS for table, metadata in step.items()}

@@ -4,6 +4,7 @@
     clean → progress
 
 Publishing comes before protections are read, so that a protection either is seen here or sees how far we go.
+Where everything is paused none of it begins; a pause that comes later is noticed before the next batch.
 Tombstones are durable before the queue is cleaned, and the queue is cleaned before progress passes it: a crash anywhere
 leaves work to repeat. Two sweeps of one shard, one of them long given up for dead, do the same work twice and no harm.
 """
@@ -33,6 +34,7 @@ from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.late import delete_aborted
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
@@ -45,6 +47,7 @@ from sweep_tasks.transactions.commits import ABORTED, CommitTable
 _LATE_PARTITIONS = 200
 _KEEP_EVERY_MS = 60_000
 """One who is killed in the middle leaves no more than a minute of deletes uncounted."""
+PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,7 @@ class ShardSweep:
         self._options = options or SweepOptions()
         self._counted = counted or Counted()
         self._progress = Progress(store)
+        self._pauses = Pauses(store)
         self._commits = CommitTable(store)
         timestamps = TimestampService(store)
         self._parking = Parking(store, timestamps, strategy, shard)
@@ -104,6 +108,10 @@ class ShardSweep:
             return self._run()
 
     def _run(self) -> Summary:
+        if self._everything_is_paused():
+            self._note_progress()
+            self._summary.stopped = PAUSED
+            return self._summary
         with self._timed("publish"):
             if not self._options.dry_run:
                 Thresholds(self._store).raise_strategy(self._strategy, self._horizon.sweep_ts)
@@ -115,8 +123,7 @@ class ShardSweep:
         with self._timed("parked"):
             self._sweep_parked()
         self._protections = ProtectionCatalog(self._store).protections()
-        begin = self._progress.of(self._strategy, self._shard)
-        self._summary.progress_before = self._summary.progress = begin
+        begin = self._note_progress()
         with self._timed("late"):
             self._sweep_late(begin)
         with self._timed("queue"):
@@ -134,6 +141,22 @@ class ShardSweep:
         Deletions(self._store).add(deleted, self._clock.now_ms())
         self._kept_ms = self._clock.now_ms()
 
+    def _note_progress(self) -> int:
+        begin = self._progress.of(self._strategy, self._shard)
+        self._summary.progress_before = self._summary.progress = begin
+        return begin
+
+    def _everything_is_paused(self) -> bool:
+        """A dry run removes nothing and may always look."""
+        return not self._options.dry_run and self._pauses.standing().everything is not None
+
+    def _heed_pauses(self) -> bool:
+        """Looked up before each batch, so that a pause takes effect within one. True if the run ends here: the batch
+        stays queued. Of a table paused meanwhile what is left is parked."""
+        standing = self._pauses.standing()
+        self._view.heed(standing.tables)
+        return standing.everything is not None and not self._options.dry_run
+
     def _count_cells(self) -> None:
         self._summary.range_deletes = len(self._counted.ranged)
         self._summary.sentinels = len(self._counted.sentinels)
@@ -146,7 +169,7 @@ class ShardSweep:
         self._finish_under_way(begin)
         batches = self._batches(begin)
         for batch in batches:
-            stopped = self._sweep_batch(batch)
+            stopped = PAUSED if self._heed_pauses() else self._sweep_batch(batch)
             if stopped == "blocked":
                 self._summary.blocked += self._entries_left(batches)
             if stopped:

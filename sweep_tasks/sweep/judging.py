@@ -59,7 +59,8 @@ class Judge:
         self, columns: Span = EVERYTHING, at_most: int = 0, after_page: Callable[[], None] = lambda: None
     ) -> None:
         """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records. Of those that
-        a protection or a retention has let go, about `at_most`, unless that is 0; the next run goes on with the rest.
+        a protection, a retention or a pause has let go, about `at_most`, unless that is 0; the next run goes on with
+        the rest.
 
         A list of records older than the page could lack the record that an entry was parked under in between, and we
         would judge as free what it protects.
@@ -76,7 +77,7 @@ class Judge:
                 self._parking.remove(left, page.as_of)
             read_on = self._may_be_due(under[-1], protections)
             after = under[-1].column() if read_on else self._parking.behind(hold)
-            taken_up += len(left) if hold.why in (Why.PROTECTED, Why.RETENTION) else 0
+            taken_up += len(left) if hold.why in (Why.PROTECTED, Why.RETENTION, Why.PAUSED) else 0
             after_page()
             if at_most and taken_up >= at_most:
                 return
@@ -101,16 +102,16 @@ class Judge:
         where it is.
         """
         aborted = Plan()
-        committed: list[Entry] = []
+        judged: list[Entry] = []
         for held in due:
             table = self._view.name_of(held.table_id)
             if table is None or table not in tables:
                 continue
-            if held.commit == ABORTED:
+            if held.commit == ABORTED and held.hold.why is Why.GRACE:
                 aborted.exact.setdefault(table, []).append((held.cell, held.start))
             else:
-                committed.append(Entry(table, held.table_id, held.cell, held.start, held.commit, held.delete))
-        decided = self._plan(committed, protections, tables)
+                judged.append(Entry(table, held.table_id, held.cell, held.start, held.commit, held.delete))
+        decided = self._plan(judged, protections, tables)
         self._park(decided.parked)
         waiting = set(self._apply(decided))
         self._apply(aborted)
@@ -119,7 +120,9 @@ class Judge:
         return [held for held in due if held not in waiting]
 
     def _is_due(self, entry: ParkedEntry, protections: Protections) -> bool:
-        return entry.commit < self._reach(entry.hold, protections)
+        """What a paused table has waiting stays where it is, whatever it waits for: what waits for replicas must be
+        tried again as such, and what waits for a slow writer has waited."""
+        return not self._is_paused(entry.table_id) and entry.commit < self._reach(entry.hold, protections)
 
     def _may_be_due(self, entry: ParkedEntry, protections: Protections) -> bool:
         """Whether this one or another behind it, under the same hold and started later, is due."""
@@ -136,13 +139,22 @@ class Judge:
             return MAX_TS if hold.until_ms <= self._clock.now_ms() else _NEVER
         if hold.why is Why.PROTECTED:
             return min(self._sweep_ts, protections.frees_below(hold.record, hold.record_ts))
+        if hold.table_id and self._is_paused(hold.table_id):
+            return _NEVER
         own = self._own_horizon(hold.table_id) if hold.why is Why.RETENTION else None
         return self._sweep_ts if own is None else min(own, self._sweep_ts)
 
     def _own_horizon(self, table_id: int) -> int | None:
-        table: TableRef | None = self._view.name_of(table_id)
-        view = self._view.tables.get(table) if table else None
+        view = self._table(table_id)
         return view.horizon if view else None
+
+    def _is_paused(self, table_id: int) -> bool:
+        view = self._table(table_id)
+        return view is not None and view.paused
+
+    def _table(self, table_id: int) -> TableView | None:
+        table: TableRef | None = self._view.name_of(table_id)
+        return self._view.tables.get(table) if table else None
 
     def _tables_for(self, why: Why) -> Mapping[TableRef, TableView]:
         """What waits for replicas is tried again without a look: there was something to remove, and what only a missing

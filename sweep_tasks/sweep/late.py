@@ -3,7 +3,7 @@
 An entry that lands below the progress is found while its transaction is undecided. One that a reader rolled back before
 the sweep came by looks like those that were judged long ago; but nobody deleted its versions. So before a partition
 that was under way is used up, everything in it that was aborted goes once more. Deleting what can never commit is right
-whenever it is done.
+whenever it is done. Of a paused table nothing goes now, and the queue is about to forget it: so it is parked.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from collections.abc import Collection
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE
+from sweep_tasks.queue.parking import Parking, Why
 from sweep_tasks.queue.reader import QueueReader
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.rules import Plan, plan
 from sweep_tasks.sweep.tally import Tally
 from sweep_tasks.sweep.view import SweepView
+from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import ABORTED
 
 
@@ -29,5 +31,7 @@ def delete_aborted(
     batch = QueueReader(store, strategy, shard).whole(progress // FINE, progress + 1)
     entries = [raw for raw in batch.entries if raw.start in aborted]
     readable, _ = view.decoded(entries, dict.fromkeys(aborted, ABORTED), strategy, shard)
-    exact = plan(readable, strategy, view.tables, Protections([]), 0).exact
-    return Actions(store, dry_run=False).apply(Plan(exact=exact), view.tables).deleted
+    decided = plan(readable, strategy, view.tables, Protections([]), 0)
+    paused = [entry for entry in decided.parked if entry.hold.why is Why.PAUSED]
+    Parking(store, TimestampService(store), strategy, shard).park(paused)
+    return Actions(store, dry_run=False).apply(Plan(exact=decided.exact), view.tables).deleted

@@ -39,6 +39,8 @@ class TableView(NamedTuple):
     horizon: int | None = None
     """How far a table with a retention of its own is swept."""
     look_first: bool = False
+    paused: bool = False
+    """Nothing of it goes; its entries wait until somebody resumes it."""
 
 
 class Marker(NamedTuple):
@@ -87,7 +89,9 @@ def plan(
         view = tables.get(entry.table)
         if view is None or view.strategy is SweepStrategy.NOTHING:
             continue
-        if entry.commit == ABORTED:
+        if view.paused and (entry.commit == ABORTED or too_young(entry, view)):
+            result.parked.append(parked(entry, _until_resumed(entry)))
+        elif entry.commit == ABORTED:
             result.exact.setdefault(entry.table, []).append((entry.cell, entry.start))
             result.parked.append(parked(entry, Hold(Why.GRACE, until_ms=grace_until_ms)))
         elif too_young(entry, view):
@@ -144,6 +148,10 @@ def parked(entry: Entry, hold: Hold) -> ParkedEntry:
     return ParkedEntry(hold, entry.table_id, entry.cell, entry.start, entry.commit, entry.delete)
 
 
+def _until_resumed(entry: Entry) -> Hold:
+    return Hold(Why.PAUSED, table_id=entry.table_id)
+
+
 def after_looking(look: Looked, versions: list[int]) -> tuple[list[VersionRange], bool]:
     """What to delete of what is there, and whether a sentinel goes before it.
 
@@ -170,6 +178,9 @@ def going(entry: Entry, held_by: Protection | None, strategy: SweepStrategy, vie
 
 
 def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> None:
+    if view.paused:
+        result.parked.append(parked(entry, _until_resumed(entry)))
+        return
     if held_by is not None:
         hold = Hold(Why.PROTECTED, record=held_by.record, record_ts=held_by.ts)
         result.parked.append(parked(entry, hold))

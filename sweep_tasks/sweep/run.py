@@ -20,6 +20,7 @@ from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
 from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.service import TimestampService
@@ -73,6 +74,7 @@ class Retried(NamedTuple):
 
 def retry_quarantined(store: Store, settings: Settings, clock: Clock) -> Retried:
     """Judge anew what was set aside; what still can't be read stays where it is."""
+    Pauses(store).check()
     quarantine = Quarantine(store, TimestampService(store))
     entries = list(quarantine.all())
     left = len(entries)

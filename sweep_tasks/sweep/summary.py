@@ -30,7 +30,7 @@ class Summary:
     cleaned_partitions: int = 0
     batches: int = 0
     stopped: str | None = None
-    """Why it ended before everything was swept: blocked, entries, seconds or tombstones."""
+    """Why it ended before everything was swept: blocked, entries, seconds, tombstones or paused."""
     workers: int = 0
     """Processes of Spark that read and deleted; none where one process did everything."""
     tombstones: dict[str, int] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from sweep_tasks.queue.quarantine import Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import Entry, TableView
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -38,6 +39,7 @@ class SweepView:
         thresholds, puncher = Thresholds(store), Puncher(store)
         metadata = store.tables(only)
         marks = thresholds.marks(list(metadata))
+        paused = Pauses(store).standing().tables
         tables: dict[TableRef, TableView] = {}
         for table, found in metadata.items():
             own: int | None = None
@@ -46,8 +48,12 @@ class SweepView:
                 own = min(horizon.sweep_ts, old_enough)
                 if not dry_run:
                     thresholds.raise_own(table, own)
-            tables[table] = TableView(found.strategy, marks[table], own, found.look_before_delete)
+            tables[table] = TableView(found.strategy, marks[table], own, found.look_before_delete, table in paused)
         return cls(store, tables, dry_run)
+
+    def heed(self, paused: Collection[TableRef]) -> None:
+        """What is paused by now. Everything else stays as it was read after publishing."""
+        self.tables = {table: view._replace(paused=table in paused) for table, view in self.tables.items()}
 
     def name_of(self, table_id: int) -> TableRef | None:
         return self._ids.name_of(table_id)

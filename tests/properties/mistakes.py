@@ -37,6 +37,7 @@ from tests.properties.sweep_machine import (
     Crashing,
     Dying,
     Lacking,
+    Pausing,
     Protecting,
     Racing,
     Refused,
@@ -71,6 +72,32 @@ def progress_before_clean(patch: Patch) -> None:
         clean(self, batch, progress, stop_at)
 
     patch.setattr(ShardSweep, "_clean", swapped)
+
+
+@mistake(Pausing)
+def a_paused_table_forgets_its_entries(patch: Patch) -> None:
+    decide = rules.plan
+
+    def forgetful(*arguments: Any) -> rules.Plan:
+        decided = decide(*arguments)
+        decided.parked = [entry for entry in decided.parked if entry.hold.why is not Why.PAUSED]
+        return decided
+
+    patch.setattr(judging, "plan", forgetful)
+
+
+@mistake(Pausing)
+def a_paused_sweep_moves_its_progress(patch: Patch) -> None:
+    heed = ShardSweep._heed_pauses
+
+    def moved(self: ShardSweep) -> bool:
+        paused = heed(self)
+        if paused:
+            self._advance(self._horizon.sweep_ts - 1)
+        return paused
+
+    patch.setattr(ShardSweep, "_everything_is_paused", lambda self: False)
+    patch.setattr(ShardSweep, "_heed_pauses", moved)
 
 
 @mistake(Racing)

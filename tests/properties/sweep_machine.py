@@ -28,6 +28,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.faults import ProcessCrashed
 from sweep_tasks.store.system import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
 from sweep_tasks.sweep.engine import SweepOptions
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.timestamps import immutable as product
 from sweep_tasks.timestamps.leases import Leases
@@ -215,6 +216,15 @@ class SweptStore(RuleBasedStateMachine):
             self._start(lambda store: Catalog(store).change(table, other, metadata.retention_s), brink)
         else:
             self._start(lambda store: self._truncate(store, table), brink)
+
+    @rule(table=st.sampled_from([None, *TABLES]), brink=up_to("put_if_absent", "compare_and_set"))
+    def pause_or_resume(self, table: TableRef | None, brink: str | None) -> None:
+        standing = Pauses(self.shared).standing()
+        paused = standing.everything if table is None else standing.tables.get(table)
+        if paused:
+            self._start(lambda store: Pauses(store, self.clock).resume(table), brink)
+        else:
+            self._start(lambda store: Pauses(store, self.clock).pause(table, "somebody", "for a reason"), brink)
 
     def _truncate(self, store: Store, table: TableRef) -> None:
         name = str(table)
@@ -406,6 +416,9 @@ class SweptStore(RuleBasedStateMachine):
         catalog = ProtectionCatalog(self.shared, SETTINGS, self.clock)
         for record in catalog.records():
             catalog.release(record.id)
+        paused = Pauses(self.shared).standing()
+        for table in [*([None] if paused.everything else []), *paused.tables]:
+            Pauses(self.shared).resume(table)
         for _ in range(2):
             self.clock.advance(60)
             self._sweep_all()
@@ -448,7 +461,7 @@ class SweptStore(RuleBasedStateMachine):
 class Protecting(SweptStore):
     """Only what matters around protections, so that a search of the same length goes deeper."""
 
-    administrate = misfortune = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    administrate = misfortune = step = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Racing(SweptStore):
@@ -467,7 +480,7 @@ class Racing(SweptStore):
             self._start(lambda store: self._read_at(store, table, cell, at), None)
 
     write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
-    a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Refused(Racing):
@@ -493,6 +506,7 @@ class Dying(SweptStore):
     protects = False
     administrate = protect = release_or_move = step = None  # type: ignore[assignment]
     read = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
 
 
 class Crashing(SweptStore):
@@ -500,6 +514,7 @@ class Crashing(SweptStore):
 
     protects = False
     administrate = protect = release_or_move = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
 
 
 class Administering(SweptStore):
@@ -507,9 +522,17 @@ class Administering(SweptStore):
 
     protects = False
     protect = release_or_move = misfortune = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
 
 
 class Lacking(SweptStore):
     """Delete markers that go while a copy is missing, and records that hold them up."""
+
+    administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
+
+
+class Pausing(SweptStore):
+    """Tables and sweeps that are paused and resumed, whatever else is under way."""
 
     administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]

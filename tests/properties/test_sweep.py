@@ -14,6 +14,7 @@ from tests.properties.sweep_machine import (
     Crashing,
     Dying,
     Lacking,
+    Pausing,
     Protecting,
     Racing,
     Refused,
@@ -23,7 +24,7 @@ from tests.properties.sweep_machine import (
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
 EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "15"))
-MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering, Lacking]
+MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering, Lacking, Pausing]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

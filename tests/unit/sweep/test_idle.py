@@ -14,11 +14,12 @@ from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.idle import IdleSweep, WorkFound, sweep_idle
 from sweep_tasks.sweep.order import SweepOrder
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from tests.support.clock import ManualClock
-from tests.unit.sweep.world import CONSERVATIVE, THOROUGH, THOROUGH_TABLE, World
+from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, World
 
 CELLS = [Cell(b"row-%03d" % n, b"c") for n in range(60)]
 
@@ -50,6 +51,23 @@ def test_a_sweep_timestamp_below_the_progress_changes_nothing(world: World) -> N
     before = world.state()
     assert idle(world, 50).progress == 99
     assert world.state() == before
+
+
+def test_where_everything_is_paused_nobody_needs_to_be_started(world: World) -> None:
+    world.write(10, 11)
+    Pauses(world.store).pause(None, "ada", "an incident")
+    summary = idle(world, 100)
+    assert (summary.stopped, summary.progress, world.progress()) == ("paused", -1, -1)
+
+
+def test_what_waits_for_a_paused_table_is_no_work(world: World) -> None:
+    world.write(10, 11)
+    Pauses(world.store).pause(TABLE, "ada", "a closer look")
+    world.sweep(100)
+    assert idle(world, 200).progress == 199
+    Pauses(world.store).resume(TABLE)
+    with pytest.raises(WorkFound):
+        idle(world, 300)
 
 
 def a_new_entry(world: World) -> None:

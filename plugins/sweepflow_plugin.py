@@ -1,0 +1,43 @@
+"""Registers the page with Airflow: its application, and its place in the navigation.
+
+Every process of Airflow imports this file, each task too. So the application is made at its first request, which only
+the API server ever gets.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.plugins_manager import AirflowPlugin
+
+from sweep_tasks.orchestration.page.addresses import PREFIX, airflow_path
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import Receive, Scope, Send
+
+
+async def page(scope: Scope, receive: Receive, send: Send) -> None:
+    await _application()(scope, receive, send)
+
+
+@lru_cache(maxsize=1)
+def _application() -> FastAPI:
+    from sweep_tasks.orchestration.page.application import page_app
+
+    return page_app()
+
+
+class SweepflowPlugin(AirflowPlugin):
+    name = "sweepflow"
+    fastapi_apps: ClassVar[list[Any]] = [{"app": page, "url_prefix": PREFIX, "name": "sweepflow"}]
+    external_views: ClassVar[list[Any]] = [
+        {
+            "name": "Sweeping",
+            "href": f"{airflow_path()}{PREFIX}/",
+            "destination": "nav",
+            "nav_top_level": True,
+            "url_route": "sweeping",
+        }
+    ]

@@ -1,0 +1,1 @@
+"""The page inside the Airflow UI: what is behind, who holds it up, what to press."""

@@ -1,0 +1,53 @@
+"""What all actions share: a form that asks for a reason, a note of who asked for what, and the way back to the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from fastapi import Form, Request, Response
+from fastapi.responses import RedirectResponse
+
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.journal import MOST_CHARACTERS, Journal
+from sweep_tasks.opening import borrowed_store
+from sweep_tasks.orchestration.page.rendering import home, rendered
+from sweep_tasks.orchestration.page.rights import signed
+from sweep_tasks.store.contract import Store
+
+LONGEST_S = 5.0
+"""That a store may take for one answer."""
+
+Reason = Annotated[str, Form()]
+Deed = Callable[[Store, Settings], str]
+"""Does it, and says what was done."""
+
+
+@contextmanager
+def the_store() -> Iterator[tuple[Store, Settings]]:
+    """The one that the settings name at this moment."""
+    settings = _impatient(load_settings())
+    with borrowed_store(settings) as store:
+        yield store, settings
+
+
+def _impatient(settings: Settings) -> Settings:
+    """Somebody waits in front of a browser, and in a thread that Airflow's own pages need as well."""
+    waits = ("cassandra_timeout_s", "sqlite_busy_timeout_s")
+    shorter = {name: min(getattr(settings, name), LONGEST_S) for name in waits}
+    return settings.model_copy(update={**shorter, "cassandra_attempts": min(settings.cassandra_attempts, 2)})
+
+
+def asked(request: Request, token: str, question: str, values: Mapping[str, Any]) -> Response:
+    """The form that an action begins with; `question` names the template."""
+    return rendered(request, f"{question}.html", {"token": token, "longest": MOST_CHARACTERS, **values})
+
+
+def done(request: Request, user: BaseUser, what: str, about: str, reason: str, deed: Deed) -> Response:
+    """A deed with a note of who asked for it and why, and then the page again. What fails is noted as failed."""
+    with the_store() as (store, settings), Journal(store).noted(user.get_name(), what, about, reason):
+        message = deed(store, settings)
+    return RedirectResponse(f"{home(request)}?message={signed(message)}", HTTPStatus.SEE_OTHER)

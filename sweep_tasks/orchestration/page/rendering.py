@@ -1,0 +1,63 @@
+"""Templates to answers. Everything is escaped, and numbers are words where people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import pendulum
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from sweep_tasks.orchestration.page.vendored import ASSETS
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def rendered(
+    request: Request, template: str, values: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK
+) -> Response:
+    text = environment().get_template(template).render(home=home(request), assets=ASSETS, **values)
+    return HTMLResponse(text, status)
+
+
+def home(request: Request) -> str:
+    """The address of the page, whatever it is mounted behind."""
+    return str(request.scope.get("root_path", "")).rstrip("/") + "/"
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"span": span, "grouped": grouped, "moment": moment}
+    return made
+
+
+def span(seconds: float | None) -> str:
+    """The two greatest units, short: 6 h 10 min."""
+    if seconds is None:
+        return "unknown"
+    left, parts = int(seconds), list[str]()
+    for size, name in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size} {name}")
+            left %= size
+    return " ".join(parts[:2]) or "0 s"
+
+
+def grouped(number: int | None) -> str:
+    return "unknown" if number is None else f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def moment(wall_ms: int) -> str:
+    return pendulum.from_timestamp(wall_ms / 1000, tz="UTC").format("YYYY-MM-DD HH:mm:ss")

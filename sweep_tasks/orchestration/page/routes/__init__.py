@@ -1,0 +1,1 @@
+"""A router for each noun of the page."""

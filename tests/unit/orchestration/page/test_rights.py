@@ -1,0 +1,101 @@
+"""Every route is guarded, and an action takes a form that was shown to whoever sends it, by us."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from sweep_tasks.errors import RequestRefused
+from sweep_tasks.orchestration.page.application import POLICY, page_app
+from sweep_tasks.orchestration.page.rights import may_act, may_look, meant, signed, token_for, told
+
+ADA, BOB = (SimpleAuthManagerUser(username=name, role="admin") for name in ("ada", "bob"))
+HOST = "airflow.example:8080"
+
+
+def routes() -> list[APIRoute]:
+    return [route for route in page_app().routes if isinstance(route, APIRoute)]
+
+
+def guards(dependant: Dependant) -> list[Any]:
+    return [each.call for each in dependant.dependencies]
+
+
+def test_there_is_nothing_but_guarded_routes() -> None:
+    app = page_app()
+    assert [route for route in app.routes if not isinstance(route, APIRoute)] == []
+    assert all(may_look in guards(route.dependant) for route in routes())
+
+
+def test_whatever_changes_something_takes_the_right_to_edit_and_a_form_of_ours() -> None:
+    changing = [route for route in routes() if route.methods != {"GET"}]
+    assert {route.path for route in changing} == {
+        "/sweeps", "/protections/release", "/pauses", "/pauses/resume", "/quarantine/retry",
+    }  # fmt: skip
+    for route in changing:
+        assert route.methods == {"POST"}
+        assert {may_act, meant} <= set(guards(route.dependant)), route.path
+
+
+def test_the_policy_lets_nothing_inline_run() -> None:
+    assert "unsafe" not in POLICY
+    assert POLICY.startswith("default-src 'none'")
+
+
+def posted(user: SimpleAuthManagerUser, token: str, **headers: str) -> None:
+    given = {"host": HOST} | {name.replace("_", "-"): value for name, value in headers.items()}
+    raw = [(name.encode(), value.encode()) for name, value in given.items()]
+    meant(Request({"type": "http", "method": "POST", "headers": raw, "path": "/"}), user, token)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec_fetch_site": "same-origin"},
+        {"sec_fetch_site": "same-origin", "origin": f"http://{HOST}"},
+        {"origin": f"https://{HOST}"},
+    ],
+)
+def test_a_form_of_ours_sent_from_here_is_taken(headers: dict[str, str]) -> None:
+    posted(ADA, token_for(ADA), **headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+        {"sec_fetch_site": "none"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": f"http://{HOST}.evil.example", "sec_fetch_site": "same-origin"},
+    ],
+)
+def test_one_that_another_site_makes_a_browser_send_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(RequestRefused, match="refused, it comes from another"):
+        posted(ADA, token_for(ADA), **headers)
+
+
+def test_behind_a_proxy_the_name_that_browsers_know_is_ours_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://public.example/airflow")
+    posted(ADA, token_for(ADA), origin="https://public.example", host="10.0.0.7:8080")
+    with pytest.raises(RequestRefused):
+        posted(ADA, token_for(ADA), origin="https://evil.example", host="10.0.0.7:8080")
+
+
+@pytest.mark.parametrize("token", ["", "made.up", token_for(BOB), signed("ada")])
+def test_without_a_form_shown_to_this_user_it_is_refused(token: str) -> None:
+    with pytest.raises(RequestRefused, match="refused, its form"):
+        posted(ADA, token)
+
+
+def test_a_message_is_shown_only_if_we_wrote_it() -> None:
+    assert told(signed("done")) == "done"
+    assert told("done") is None
+    assert told(token_for(ADA)) is None

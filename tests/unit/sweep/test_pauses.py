@@ -1,0 +1,202 @@
+"""Pausing a table or everything: nothing goes, nothing is lost, nobody else waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import AlreadyExists, NotFound, SweepingPaused, UnknownTable
+from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.queue.parking import Why
+from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.sweep.pauses import Pauses
+from sweep_tasks.sweep.run import retry_quarantined
+from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, World, sweep
+
+OTHER = TableRef.parse("app.other")
+FINE = 50_000
+
+
+def pause(world: World, table: TableRef | None = TABLE) -> None:
+    Pauses(world.store, world.clock).pause(table, "ada", "looking into something")
+
+
+def resume(world: World, table: TableRef | None = TABLE) -> None:
+    Pauses(world.store, world.clock).resume(table)
+
+
+def waiting(world: World) -> list[tuple[Why, int]]:
+    return [(entry.hold.why, entry.start) for entry in world.parked()]
+
+
+class TestEverything:
+    def test_a_sweep_does_nothing_and_says_so(self, world: World) -> None:
+        for start in (10, 20):
+            world.write(start, start + 1)
+        pause(world, None)
+        before = world.state()
+        summary = world.sweep(100)
+        assert world.state() == before
+        assert (summary.stopped, summary.progress, summary.entries) == ("paused", -1, 0)
+        assert Thresholds(world.store).of_strategy(CONSERVATIVE) == 0, "readers are told of no sweep"
+
+    def test_resumed_the_next_sweep_does_what_was_left(self, world: World) -> None:
+        for start in (10, 20):
+            world.write(start, start + 1)
+        pause(world, None)
+        world.sweep(100)
+        resume(world, None)
+        assert world.sweep(100).stopped is None
+        assert (world.versions(), world.progress()) == ([-1, 20], 99)
+
+    def test_a_dry_run_may_look_all_the_same(self, world: World) -> None:
+        for start in (10, 20):
+            world.write(start, start + 1)
+        pause(world, None)
+        summary = world.sweep(100, dry_run=True)
+        assert (summary.entries, summary.range_deletes, summary.stopped) == (2, 1, None)
+        assert world.versions() == [10, 20]
+
+    def test_a_sweep_under_way_ends_before_its_next_batch(self, world: World) -> None:
+        for start in (10, 20, 30):
+            world.write(start, start + 1)
+
+        def pause_after_the_first(call: Call) -> None:
+            if call.name == "delete_ranges" and not Pauses(world.store).standing().everything:
+                pause(world, None)
+
+        summary = sweep(FaultyStore(world.store, before=pause_after_the_first), world.clock, 100, batch=2)
+        assert (summary.stopped, summary.entries, summary.progress) == ("paused", 2, 20)
+        assert world.versions() == [-1, 20, 30]
+
+    def test_nothing_set_aside_is_judged_anew(self, world: World) -> None:
+        pause(world, None)
+        with pytest.raises(SweepingPaused, match="everything is paused by ada: looking into something"):
+            retry_quarantined(world.store, Settings(), world.clock)
+
+
+class TestOneTable:
+    def test_its_versions_stay_and_its_entries_wait_while_others_are_swept(self, world: World) -> None:
+        world.store.create_table(OTHER, TableMetadata(CONSERVATIVE))
+        for start in (10, 20):
+            world.write(start, start + 1)
+            world.write(start + 100, start + 101, table=OTHER)
+        pause(world)
+        summary = world.sweep(2 * FINE)
+        assert (world.versions(), world.versions(table=OTHER)) == ([10, 20], [-1, 120])
+        assert (waiting(world), summary.parked) == ([(Why.PAUSED, 20)], 1)
+        assert (world.progress(), world.queue_is_empty()) == (2 * FINE - 1, True)
+
+    def test_resumed_it_is_swept_as_if_nothing_had_been(self, world: World) -> None:
+        for start in (10, 20):
+            world.write(start, start + 1)
+        pause(world)
+        world.sweep(100)
+        resume(world)
+        summary = world.sweep(100)
+        assert (world.versions(), waiting(world), summary.unparked) == ([-1, 20], [], 1)
+
+    def test_what_waits_is_not_judged_while_it_is_paused(self, world: World) -> None:
+        world.write(10, 11)
+        world.write(20, 21)
+        pause(world)
+        world.sweep(100)
+        assert world.sweep(200).unparked == 0
+        assert (world.versions(), waiting(world)) == ([10, 20], [(Why.PAUSED, 20)])
+
+    def test_an_aborted_write_goes_after_it_is_resumed_and_once_more_after_the_grace_period(self, world: World) -> None:
+        world.write(10, -1)
+        pause(world)
+        world.sweep(100)
+        assert (world.versions(), waiting(world)) == ([10], [(Why.PAUSED, 10)])
+        resume(world)
+        world.sweep(100)
+        assert (world.versions(), waiting(world)) == ([], [(Why.GRACE, 10)])
+        world.store.put(10, {TABLE: {A: b"late"}})
+        world.clock.advance(4_000)
+        world.sweep(100)
+        assert (world.versions(), waiting(world)) == ([], [])
+
+    def test_what_waits_for_something_else_goes_on_waiting_for_it(self, world: World) -> None:
+        world.write(10, 11)
+        world.protect("kept", 15)
+        world.write(20, 21)
+        world.sweep(100)
+        assert waiting(world) == [(Why.PROTECTED, 20)]
+        pause(world)
+        world.release("kept")
+        world.sweep(100)
+        assert (world.versions(), waiting(world)) == ([-1, 10, 20], [(Why.PROTECTED, 20)])
+        resume(world)
+        world.sweep(100)
+        assert (world.versions(), waiting(world)) == ([-1, 20], [])
+
+    def test_a_protection_made_before_the_pause_holds_after_it(self, world: World) -> None:
+        world.write(10, 11)
+        world.protect("kept", 15)
+        world.write(20, 21)
+        pause(world)
+        world.sweep(100)
+        resume(world)
+        world.sweep(100)
+        assert (world.versions(), waiting(world)) == ([-1, 10, 20], [(Why.PROTECTED, 20)])
+
+    def test_what_was_rolled_back_in_a_partition_that_is_used_up_is_not_forgotten(self, world: World) -> None:
+        world.write(10, 11, [B])
+        world.sweep(100)
+        world.write(50, -1)  # below the progress, decided by somebody else
+        pause(world)
+        world.sweep(2 * FINE)
+        assert (world.versions(), world.queue_is_empty()) == ([50], True)
+        resume(world)
+        world.sweep(2 * FINE)
+        assert world.versions() == []
+
+    def test_one_paused_while_it_is_swept_is_left_alone_from_the_next_batch_on(self, world: World) -> None:
+        for start in (10, 20, 30):
+            world.write(start, start + 1, [A if start < 30 else B])
+        world.write(40, 41, [B])
+
+        def pause_after_the_first(call: Call) -> None:
+            if call.name == "delete_ranges" and not Pauses(world.store).standing().tables:
+                pause(world)
+
+        summary = sweep(FaultyStore(world.store, before=pause_after_the_first), world.clock, 100, batch=2)
+        assert (summary.stopped, summary.progress, waiting(world)) == (None, 99, [(Why.PAUSED, 40)])
+        assert (world.versions(A), world.versions(B)) == ([-1, 20], [30, 40])
+
+    def test_a_delete_marker_of_a_thorough_table_waits_too(self, world: World) -> None:
+        world.write(10, 11, table=THOROUGH_TABLE)
+        world.write(20, 21, table=THOROUGH_TABLE, delete=True)
+        pause(world, THOROUGH_TABLE)
+        world.sweep(100, THOROUGH)
+        assert world.versions(table=THOROUGH_TABLE) == [10, 20]
+        resume(world, THOROUGH_TABLE)
+        world.sweep(100, THOROUGH)
+        assert world.versions(table=THOROUGH_TABLE) == []
+
+
+class TestAsking:
+    def test_a_second_pause_is_refused_and_says_whose_the_first_is(self, world: World) -> None:
+        pause(world)
+        with pytest.raises(AlreadyExists, match=r"app\.items is paused already, by ada"):
+            Pauses(world.store).pause(TABLE, "bob", "so am I")
+        assert Pauses(world.store).standing().tables[TABLE].by == "ada"
+
+    def test_only_a_table_that_exists_can_be_paused(self, world: World) -> None:
+        with pytest.raises(UnknownTable):
+            pause(world, OTHER)
+
+    def test_only_what_is_paused_can_be_resumed(self, world: World) -> None:
+        pause(world)
+        with pytest.raises(NotFound, match="everything is not paused"):
+            resume(world, None)
+
+    def test_one_table_or_everything_is_known_to_whoever_asks(self, world: World) -> None:
+        pauses = Pauses(world.store)
+        pauses.check(TABLE)
+        pause(world)
+        pauses.check(THOROUGH_TABLE)
+        with pytest.raises(SweepingPaused, match=r"app\.items is paused by ada"):
+            pauses.check(TABLE)
