@@ -75,6 +75,37 @@ SWEEP = {
     "timestamps": Metric("sweep_timestamps", _COUNTER, "timestamps", "Timestamps that progress passed", _QUEUE),
     "seconds": Metric("sweep_seconds", _COUNTER, "seconds", "Time spent sweeping", _QUEUE),
 }
+_TABLE = ("table",)
+LEGACY = {
+    "runs": Metric("legacy_runs", _COUNTER, "runs", "Turns of scanning a table that ended, dry runs left out", _TABLE),
+    "versions": Metric("legacy_versions", _COUNTER, "versions", "Versions that scans have examined", _TABLE),
+    "deleted": Metric("legacy_deleted", _COUNTER, "versions", "Versions that scans have deleted", _TABLE),
+    "sentinels": Metric("legacy_sentinels", _COUNTER, "cells", "Cells that got a sentinel from a scan", _TABLE),
+    "seconds": Metric("legacy_seconds", _COUNTER, "seconds", "Time spent scanning", _TABLE),
+}
+_NODE = ("node",)
+COMPACTION = {
+    "runs": Metric("compaction_runs", _COUNTER, "runs", "Rounds on a node that ended, dry runs left out", _NODE),
+    "dropped": Metric(
+        "compaction_dropped", _COUNTER, "tombstones", "Tombstones that compactions have dropped", _NODE,
+        f"{PREFIX}.compaction.{{node}}.dropped",
+    ),
+    "bytes_rewritten": Metric(
+        "compaction_rewritten_bytes", _COUNTER, "bytes", "Bytes that compactions have written to drop them", _NODE
+    ),
+}  # fmt: skip
+TOMBSTONES = Metric(
+    "compaction_tombstones", _GAUGE, "tombstones", "Tombstones left on a node after its last round", _NODE,
+    f"{PREFIX}.compaction.{{node}}.tombstones",
+)  # fmt: skip
+NEAR_FAILING = Metric(
+    "compaction_near_failing", _GAUGE, "partitions", "Partitions that a read soon gives up on, at the last round",
+    _NODE, f"{PREFIX}.compaction.{{node}}.near_failing",
+)  # fmt: skip
+KEPT = Metric(
+    "compaction_kept", _GAUGE, "tombstones", "Tombstones that the last round left, by what keeps them",
+    ("node", "blocker"), f"{PREFIX}.compaction.{{node}}.kept.{{blocker}}",
+)  # fmt: skip
 RECONCILED = Metric(
     "protection_reconciled", _COUNTER, "records", "Records reconciled with their owners, by what became of them",
     ("outcome",), f"{PREFIX}.protection.reconciled.{{outcome}}",
@@ -117,7 +148,8 @@ COUNTED = Metric("counted_age_seconds", _GAUGE, "seconds", "How long ago parked 
 
 METRICS: tuple[Metric, ...] = (
     UP, HEALTH, LAG, OBJECTIVE, PROGRESS, BACKLOG, TIMESTAMP, THRESHOLD, OPEN_TRANSACTIONS, OLDEST_OPEN, RECORDS, SPANS,
-    OLDEST_RECORD, PROBLEMS, PARKED, QUARANTINED, COUNTED, *SWEEP.values(), RECONCILED, OPERATIONS,
+    OLDEST_RECORD, PROBLEMS, PARKED, QUARANTINED, COUNTED, TOMBSTONES, NEAR_FAILING, KEPT, *SWEEP.values(),
+    *LEGACY.values(), *COMPACTION.values(), RECONCILED, OPERATIONS,
 )  # fmt: skip
 
 ALERTS: tuple[Alert, ...] = (
@@ -157,6 +189,11 @@ ALERTS: tuple[Alert, ...] = (
         "SweepflowProtectionOperationsFail",
         f'sum by (operation) (increase({OPERATIONS.prometheus}{{outcome="failed"}}[1h])) > 0', "0m", "warning",
         "operations {{ $labels.operation }} on protections get no answer", "see that the store can be reached",
+    ),
+    Alert(
+        "SweepflowReadsNearFailing", f"{NEAR_FAILING.prometheus} > 0", "10m", "critical",
+        "reads on node {{ $labels.node }} soon meet more tombstones than the server allows",
+        "the report of the last run of the DAG compaction says what keeps them",
     ),
     Alert(
         "SweepflowNotCounted", f"{COUNTED.prometheus} > 7200", "30m", "info",

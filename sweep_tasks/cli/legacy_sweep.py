@@ -28,6 +28,8 @@ from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.legacy.taking_up import Begin, Watched, begun, how_to_begin, is_at_work
 from sweep_tasks.model import TableRef
+from sweep_tasks.observation.entering import enter_scan
+from sweep_tasks.observation.tally import Try
 
 EXIT_INTERRUPTED = 130
 _ALSO = {
@@ -39,6 +41,7 @@ _CUT_SHORT = {
     "seconds": "stopped at the limit of seconds",
     "cancelled": "cancelled",
     "taken over": "somebody else has taken it over",
+    "sweeping paused": "sweeping is paused, 'sweepflow pause --list' tells by whom",
 }
 
 
@@ -88,6 +91,7 @@ def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, anew: bool) -> 
         with _bar(run, found, done) as tell:
             summary = sweep.work(found, order, lambda ledger: Watched(ledger, tell))
     document = summary.document() | {"begun": how.value}
+    enter_scan(run.store, SystemClock(), document, Try("command", f"{found.id}-{found.attempt}", "legacy-sweep"))
     run.answer(document, lambda out: _print_summary(out, summary))
 
 

@@ -22,8 +22,9 @@ from sweep_tasks.model import Cell, TableRef
 from sweep_tasks.store.contract import Change, Store, Stretch
 from sweep_tasks.store.system import LEGACY_SWEEPS
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
 
-CANCELLED, TAKEN_OVER = "cancelled", "taken over"
+CANCELLED, TAKEN_OVER, SWEEPING_PAUSED = "cancelled", "taken over", "sweeping paused"
 _COLUMN = b"v"
 
 
@@ -176,7 +177,9 @@ class Runs:
         now = self.of(run.table)
         if now is None or (now.id, now.attempt) != (run.id, run.attempt):
             return TAKEN_OVER
-        return CANCELLED if now.state is RunState.CANCELLED else None
+        if now.state is RunState.CANCELLED:
+            return CANCELLED
+        return SWEEPING_PAUSED if Pauses(self._store).standing().holds(run.table) else None
 
     def forget_ranges(self, run: Run) -> None:
         self._store.remove(LEGACY_SWEEPS, [_range_cell(run, number) for number in range(len(run.stretches))])

@@ -32,6 +32,7 @@ from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import TableView
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -90,6 +91,8 @@ class LegacySweep:
     def start(self, order: LegacyOrder, horizon: Horizon | None = None, take_over: bool = False) -> Run:
         """A new run, from the start of the table or of the order's rows. One that is under way on the table is not
         interrupted, unless asked for; one that is paused or cancelled is dropped."""
+        if not order.dry_run:
+            Pauses(self._store).check(order.table)
         target = horizon or order.horizon(self._store, self._settings, self._clock)
         swept_strategy(self._store, order.table)
         new = Run(
@@ -121,6 +124,7 @@ class LegacySweep:
 
     def resume(self, table: TableRef) -> Run:
         """The run of the table that is not finished, taken up where it stands: paused, cancelled, or cut off."""
+        Pauses(self._store).check(table)
 
         def taken_up(current: Run | None) -> Run:
             if current is None or not current.is_open:

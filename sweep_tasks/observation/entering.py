@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 SWEEP = "sweep"
 RECONCILE = "reconcile"
 OPERATIONS = "protection_operations"
+LEGACY = "legacy"
+COMPACTION = "compaction"
 SWEEP_COUNTS = (
     "entries", "range_deletes", "sentinels", "aborted_deletes", "parked", "unparked", "quarantined",
     "cleaned_partitions",
@@ -40,6 +42,29 @@ def enter_reconciliation(store: Store, clock: Clock, report: Mapping[str, Any], 
         said = {name: report[name] for name in ("records", "spans", "oldest_age_s")}
         problems = {"problems": len(report["problems"])}
         enter(store, clock, Done(RECONCILE, {}, by, amounts, clock.now_ms(), said=said | problems))
+
+
+def enter_scan(store: Store, clock: Clock, summary: Mapping[str, Any], by: Try) -> None:
+    """Of one turn of a table that was scanned, by its document."""
+    if not summary["dry_run"]:
+        took_s = sum(summary["seconds"].values())
+        counts = summary["this_time"]
+        amounts = {name: counts[name] for name in ("versions", "deleted", "sentinels")}
+        amounts |= {"runs": 1, "seconds": took_s}
+        said = {name: summary[name] for name in ("run", "ranges", "ranges_done", "stopped")}
+        enter(store, clock, Done(LEGACY, {"table": summary["table"]}, by, amounts, clock.now_ms(), took_s, said))
+
+
+def enter_compaction(store: Store, clock: Clock, report: Mapping[str, Any], by: Try) -> None:
+    """Of a round on one node, by its report."""
+    if not report["dry_run"]:
+        amounts = {"runs": 1, "dropped": report["dropped"], "bytes_rewritten": report["bytes_rewritten"]}
+        said = {
+            "tombstones": report["tombstones"]["after"],
+            "near_failing": len(report["near_failing"]),
+            "kept": report["kept"],
+        }
+        enter(store, clock, Done(COMPACTION, {"node": report["node"]}, by, amounts, clock.now_ms(), said=said))
 
 
 def enter_operations(store: Store, clock: Clock, done: Mapping[str, float], by: Try) -> None:

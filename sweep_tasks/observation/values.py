@@ -11,13 +11,14 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreError
 from sweep_tasks.metrics import Metric
 from sweep_tasks.observation import status
-from sweep_tasks.observation.entering import OPERATIONS, RECONCILE, SWEEP
+from sweep_tasks.observation.entering import COMPACTION, LEGACY, OPERATIONS, RECONCILE, SWEEP
 from sweep_tasks.observation.facts import read_facts
 from sweep_tasks.observation.health import Verdict
 from sweep_tasks.observation.tally import Series
 from sweep_tasks.store.contract import Store
 
 _HEALTH = {Verdict.OK: 0, Verdict.ATTENTION: 1, Verdict.BEHIND: 2}
+_SUMMED = {SWEEP: metrics.SWEEP, LEGACY: metrics.LEGACY, COMPACTION: metrics.COMPACTION}
 _PARKED_FOR = ("grace", "protected", "retention", "replicas", "paused", "due")
 
 
@@ -82,9 +83,14 @@ def _of_sample(document: Mapping[str, Any], sample: Mapping[str, Any] | None) ->
 def _of_tally(entered: Iterable[Series]) -> Iterator[Value]:
     """Counts that are nought are there too: an increase from nothing is seen by nobody."""
     for series in entered:
-        if series.job == SWEEP:
-            for name, metric in metrics.SWEEP.items():
+        if series.job in _SUMMED:
+            for name, metric in _SUMMED[series.job].items():
                 yield Value(metric, series.labels, series.sums.get(name, 0))
+        if series.job == COMPACTION:
+            yield Value(metrics.TOMBSTONES, series.labels, series.last["tombstones"])
+            yield Value(metrics.NEAR_FAILING, series.labels, series.last["near_failing"])
+            for blocker, number in series.last["kept"].items():
+                yield Value(metrics.KEPT, {**series.labels, "blocker": blocker}, number)
         elif series.job == RECONCILE:
             yield Value(metrics.PROBLEMS, {}, series.last["problems"])
             for outcome, number in series.sums.items():

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseBranchOperator, BaseOperator, Param
 
 from spark_jobs.environment import SSTABLE_STATISTICS
+from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import ReadsNearFailing, SweepflowError
 from sweep_tasks.orchestration.pools import compaction_pool
-from sweep_tasks.orchestration.prepare import check_pools, explained, spark_connection
+from sweep_tasks.orchestration.prepare import check_pools, explained, spark_connection, this_try
 from sweep_tasks.orchestration.protecting import listed
 from sweep_tasks.orchestration.spark_job import SparkJobOperator
 
@@ -191,14 +192,18 @@ class MeasureAgain(_OfNode):
 
 
 class ReportNode(_OfNode):
-    def step(self, settings: Settings, context: Context) -> dict[str, Any]:  # noqa: ARG002 (the same for all steps)
+    def step(self, settings: Settings, context: Context) -> dict[str, Any]:
         from sweep_tasks.compaction import rounds
+        from sweep_tasks.observation.entering import enter_compaction
+        from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.stats import tell_compaction
 
         document = rounds.report(*(self.found(context, name) for name in (MEASURE, PLAN, COMPACT, MEASURE_AGAIN)))
         for line in document["sentences"]:
             self.log.info("%s", line)
         tell_compaction(document)
+        with open_store(settings.store, settings) as store:
+            enter_compaction(store, SystemClock(), document, this_try(context))
         return document
 
 

@@ -121,10 +121,12 @@ def _by_hand(store: Store, settings: Settings, params: Mapping[str, Any]) -> dic
 def _by_turns(store: Store, settings: Settings, clock: Clock) -> Iterator[tuple[str, list[Planned]]]:
     from sweep_tasks.legacy.candidates import candidates, policy
     from sweep_tasks.legacy.priority import turns
+    from sweep_tasks.sweep.pauses import Pauses
 
     if not settings.legacy_budget_s:
         return
-    found = candidates(store, settings, clock)
+    paused = Pauses(store).standing()
+    found = [each for each in candidates(store, settings, clock) if not paused.holds(each.table)]
     for lane in range(settings.legacy_lanes):
         ours = [each for each in found if lane_of(each.table, settings.legacy_lanes) == lane]
         chosen = turns(ours, policy(settings), settings.legacy_budget_s, clock.now_ms())

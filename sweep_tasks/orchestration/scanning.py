@@ -15,7 +15,7 @@ from sweep_tasks.errors import LegacySweepRunning, SweepflowError
 from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_task, planned
 from sweep_tasks.orchestration.pools import lane_pools
-from sweep_tasks.orchestration.prepare import check_pools, explained, spark_connection
+from sweep_tasks.orchestration.prepare import check_pools, explained, spark_connection, this_try
 from sweep_tasks.orchestration.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class ScanLane(SparkJobOperator):
         """The summary; None if somebody else is at work on the table, or it had its turn in an earlier try."""
         from sweep_tasks.legacy.progress import Runs
         from sweep_tasks.legacy.taking_up import how_to_begin
+        from sweep_tasks.observation.entering import enter_scan
         from sweep_tasks.opening import open_store
 
         settings, params = load_settings(), context["params"]
@@ -109,6 +110,8 @@ class ScanLane(SparkJobOperator):
             self.log.info("%s", error)
             return None
         summary = self.submit(settings, arguments(order, how, owner), context)
+        with open_store(settings.store, settings) as store:
+            enter_scan(store, SystemClock(), summary, this_try(context))
         self.log.info(readable(summary))
         return summary
 

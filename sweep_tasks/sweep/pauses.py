@@ -5,7 +5,8 @@ does nothing and the queue keeps its entries. A paused table holds up no other: 
 the queue forgets them, and judged anew by the first sweep that finds the table resumed. They are found by looking
 whether the table is paused, not by the resuming itself: one that a sweep parks too late is found as well.
 
-Sweeps that are under way look before each batch; when `pause` returns, at most that one batch is still on its way.
+Sweeps that are under way look before each batch, and scans of a table before each page; when `pause` returns, at most
+that one is still on its way. A scan stops there and can be taken up again: nothing of it is lost.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class Pause(NamedTuple):
 class Paused(NamedTuple):
     everything: Pause | None
     tables: Mapping[TableRef, Pause]
+
+    def holds(self, table: TableRef) -> bool:
+        return self.everything is not None or table in self.tables
 
     def listed(self) -> list[tuple[str, Pause]]:
         """By name, everything first."""

@@ -14,7 +14,7 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.tally import Kind, Tally
 from tests.cassandra.places import Place
 from tests.support.clock import ManualClock
-from tests.unit.cli.test_cli import sweepflow
+from tests.support.command import sweepflow
 from tests.unit.sweep.world import World
 
 TABLE = TableRef.parse("app.items")

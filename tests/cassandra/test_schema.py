@@ -16,9 +16,9 @@ from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.opening import open_store
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.address import CassandraAddress
-from sweep_tasks.store.cassandra.schema import STEPS, initialise
+from sweep_tasks.store.cassandra.schema import initialise
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.store.system import SYSTEM_TABLES
+from sweep_tasks.store.system import STEPS, SYSTEM_TABLES
 from tests.cassandra.places import Place, full_name, session_of
 
 SETTINGS = Settings()

@@ -18,6 +18,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import (
     EVERYTHING,
+    LEAST_TOKEN,
     Cell,
     ColumnChoice,
     Span,
@@ -34,7 +35,7 @@ from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.options import PhysicalTable, physical_tables
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.requests import NoSuchTable
-from sweep_tasks.store.cassandra.ring import LEAST_TOKEN, equal_stretches, token_of
+from sweep_tasks.store.cassandra.ring import equal_stretches, token_of
 from sweep_tasks.store.cassandra.schema import check
 from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.test_cli import sweepflow
+from tests.support.command import sweepflow
 
 NODE = '{"one": {"data": "/nowhere"}}'
 

@@ -16,7 +16,7 @@ from sweep_tasks.opening import open_store
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.timestamps.puncher import Punch, Puncher
-from tests.unit.cli.test_cli import COMMAND, Answer
+from tests.support.command import COMMAND, Answer
 from tests.unit.cli.test_protection_commands import run as sweepflow
 from tests.unit.cli.test_sweep_commands import TABLE, overwrite, url, versions
 

@@ -8,7 +8,7 @@ import pytest
 
 from sweep_tasks.model import MAX_TS, Cell, TableMetadata, TableRef
 from sweep_tasks.store.sqlite import SQLiteStore
-from tests.unit.cli.test_cli import sweepflow
+from tests.support.command import sweepflow
 
 TABLE = TableRef.parse("app.items")
 

@@ -19,7 +19,14 @@ from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import MetricsNotTaken
 from sweep_tasks.metrics import ALERTS, METRICS, Kind
 from sweep_tasks.observation import grafana
-from sweep_tasks.observation.entering import enter_operations, enter_reconciliation, enter_sweep, push_metrics
+from sweep_tasks.observation.entering import (
+    enter_compaction,
+    enter_operations,
+    enter_reconciliation,
+    enter_scan,
+    enter_sweep,
+    push_metrics,
+)
 from sweep_tasks.observation.otlp import push
 from sweep_tasks.observation.prometheus import exposition
 from sweep_tasks.observation.samples import take_sample
@@ -52,6 +59,12 @@ def worked(memory: MemoryStore, clock: ManualClock) -> MemoryStore:
               "oldest_age_s": 60}  # fmt: skip
     enter_reconciliation(memory, clock, report, by)
     enter_operations(memory, clock, {"release.ok": 2, "release.failed": 0}, by)
+    scan = {"dry_run": False, "table": "app.items", "this_time": {"versions": 9, "deleted": 4, "sentinels": 1},
+            "seconds": {"scan": 0.5}, "run": "x", "ranges": 2, "ranges_done": 1, "stopped": "cells"}  # fmt: skip
+    enter_scan(memory, clock, scan, by)
+    round_ = {"dry_run": False, "node": "10.0.0.2", "dropped": 700, "bytes_rewritten": 4096, "kept": {"gc_grace": 20},
+              "tombstones": {"before": 720, "after": 20}, "near_failing": [{}]}  # fmt: skip
+    enter_compaction(memory, clock, round_, by)
     take_sample(memory, clock)
     return memory
 
@@ -76,6 +89,11 @@ class TestPrometheus:
         assert found["sweepflow_protection_reconciled_total", frozenset({("outcome", "released")})] == 2
         operations = frozenset({("operation", "release"), ("outcome", "ok")})
         assert found["sweepflow_protection_operations_total", operations] == 2
+        assert found["sweepflow_legacy_deleted_total", frozenset({("table", "app.items")})] == 4
+        node = ("node", "10.0.0.2")
+        assert found["sweepflow_compaction_dropped_total", frozenset({node})] == 700
+        assert found["sweepflow_compaction_kept", frozenset({node, ("blocker", "gc_grace")})] == 20
+        assert found["sweepflow_compaction_near_failing", frozenset({node})] == 1
         assert (found["sweepflow_up", frozenset()], found["sweepflow_health", frozenset()]) == (1, 0)
 
     def test_units_and_kinds_are_those_of_the_declaration(

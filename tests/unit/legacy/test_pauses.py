@@ -1,0 +1,61 @@
+"""A table that is paused is not scanned either: a scan under way stops, and goes on when it is resumed."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.errors import SweepingPaused
+from sweep_tasks.legacy.progress import SWEEPING_PAUSED, RunState
+from sweep_tasks.model import TableRef
+from sweep_tasks.orchestration.lanes import planned
+from sweep_tasks.store import Store
+from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
+from tests.support.clock import ManualClock
+from tests.unit.legacy.test_run import ROWS, SETTINGS, TABLE, S, begin, cell, filled, sweep
+
+BY_TURNS = {"table": None, "from_row": ""}
+
+
+def versions(store: Store) -> int:
+    return sum(len(found) for found in store.timestamps(TABLE, [cell(row) for row in range(ROWS)]).values())
+
+
+@pytest.mark.parametrize("paused", [TABLE, None], ids=["the table", "everything"])
+def test_no_scan_of_it_begins_or_is_taken_up(paused: TableRef | None, store: Store, clock: ManualClock) -> None:
+    filled(store)
+    legacy, order = begin(store, clock)
+    Pauses(store, clock).pause(paused, "ada", "a migration")
+    with pytest.raises(SweepingPaused, match="paused by ada: a migration"):
+        legacy.sweep(order, Horizon(S, clock.now_ms()))
+    with pytest.raises(SweepingPaused):
+        legacy.resume(TABLE)
+    assert versions(store) == 3 * ROWS
+    assert sweep(store, clock, dry_run=True).counts.deleted == 2 * ROWS, "who only looks may look"
+
+
+def test_a_scan_under_way_stops_behind_its_page_and_goes_on_later(store: Store, clock: ManualClock) -> None:
+    filled(store)
+
+    def pause(_call: Call) -> None:
+        Pauses(store, clock).pause(TABLE, "ada", "a migration")
+
+    watched = FaultyStore(store, before=on("scan_versions", 2, pause))
+    legacy, order = begin(watched, clock, batch=5)
+    stopped = legacy.sweep(order, Horizon(S, clock.now_ms()))
+    assert stopped.stopped == SWEEPING_PAUSED
+    assert ROWS < versions(store) < 3 * ROWS
+    standing = legacy.standing(TABLE)
+    assert standing is not None
+    assert (standing.run.state, standing.run.why) == (RunState.PAUSED, SWEEPING_PAUSED)
+    Pauses(store, clock).resume(TABLE)
+    legacy.work(legacy.resume(TABLE), order)
+    assert versions(store) == 2 * ROWS, "the newest of each cell, and a sentinel"
+
+
+def test_it_gets_no_turn(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    assert planned(store, SETTINGS, clock, BY_TURNS)
+    Pauses(store, clock).pause(TABLE, "ada", "a migration")
+    assert planned(store, SETTINGS, clock, BY_TURNS) == {}
