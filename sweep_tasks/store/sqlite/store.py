@@ -328,9 +328,11 @@ class SQLiteStore(Store):
         now = self._clock.now_ms()
         for part in chunks(cells, CELLS_PER_STATEMENT):
             marks = ", ".join(["(?, ?)"] * len(part))
+            # Joined in this order, or SQLite goes over the whole table to compare each row with the list.
             found = connection.execute(
-                f"SELECT row, col, value FROM {name} WHERE (row, col) IN (VALUES {marks})"
-                " AND (expires_ms IS NULL OR expires_ms > ?)",
+                f"WITH wanted (row, col) AS (VALUES {marks}) SELECT r.row, r.col, r.value FROM wanted CROSS JOIN"
+                f" {name} AS r ON r.row = wanted.row AND r.col = wanted.col"
+                " WHERE r.expires_ms IS NULL OR r.expires_ms > ?",
                 [*(key for cell in part for key in cell), now],
             )
             standing.update({Cell(row, column): value for row, column, value in found})

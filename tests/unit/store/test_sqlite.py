@@ -12,7 +12,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreBusy
-from sweep_tasks.model import Cell, TableMetadata, TableRef, Version
+from sweep_tasks.model import Cell, TableMetadata, TableRef, Version, VersionRange
 from sweep_tasks.opening import open_store
 from sweep_tasks.store import Change, Store
 from sweep_tasks.store.sqlite import SQLiteStore
@@ -54,6 +54,36 @@ def write_rows(number: int, url: str, rounds: int) -> int:
             assert len(seen) == 1, "a torn write was seen"
             looks += 1
     return looks
+
+
+def test_no_call_about_some_cells_goes_over_a_whole_table(sqlite_url: str) -> None:
+    cells = [Cell(b"%03d" % n, b"c") for n in range(3)]
+    said: list[str] = []
+    with SQLiteStore(sqlite_url.removeprefix("sqlite:///")) as store:
+        store.create_table(TABLE, TableMetadata())
+        connection = store._connections.get()
+        connection.set_trace_callback(said.append)
+        store.put(7, {TABLE: dict.fromkeys(cells, b"v")})
+        store.get(TABLE, dict.fromkeys(cells, 8))
+        store.newest(TABLE, dict.fromkeys(cells, 8))
+        store.timestamps(TABLE, cells)
+        store.scan_versions(TABLE, limit=1, after=(cells[0], 7))
+        store.delete_versions(TABLE, [(cell, 7) for cell in cells])
+        store.delete_ranges(TABLE, [VersionRange(cell, 0, 7) for cell in cells])
+        store.put_if_absent(LEASES, dict.fromkeys(cells, b"v"))
+        store.compare_and_set(LEASES, cells[0].row, {cells[0].column: Change(b"v", b"w")})
+        store.read(LEASES, cells)
+        store.read_rows(LEASES, [cell.row for cell in cells])
+        store.remove(LEASES, cells)
+        connection.set_trace_callback(None)
+        plans = {
+            statement: [step[3] for step in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+            for statement in said
+            if statement.startswith(("SELECT", "WITH", "DELETE"))
+        }
+    assert len(plans) > 9
+    scans = [step for steps in plans.values() for step in steps if step.startswith("SCAN")]
+    assert {step for step in scans if step != "SCAN wanted" and "CONSTANT ROW" not in step} == set()
 
 
 def test_eight_writer_processes_lose_no_update(sqlite_url: str) -> None:
