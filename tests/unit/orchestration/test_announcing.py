@@ -12,7 +12,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from sweep_tasks.orchestration.announcing import AnnounceTombstones, by_table, tombstones_asset, worth_telling
 
-SHARDS: dict[str, Any] = {
+SHARDS: dict[str, dict[str, Any] | None] = {
     "a": {"tombstones": {"shop.orders": 600, "shop.items": 3}},
     "b": {"tombstones": {"shop.orders": 500}},
     "failed": None,
