@@ -21,6 +21,8 @@ from sweep_tasks.legacy.progress import RangeState, Run
 from sweep_tasks.legacy.rules import Place, TableRules
 from sweep_tasks.store.contract import Store, Stretch
 from sweep_tasks.sweep.actions import Actions
+from sweep_tasks.sweep.deletions import Deletions
+from sweep_tasks.sweep.tally import Tally
 from sweep_tasks.transactions.commits import CommitTable
 
 log = structlog.get_logger(__name__)
@@ -88,12 +90,16 @@ class Scanner:
         self._batch = BatchSize(limits.batch)
         self._pace = Pace(limits.versions_per_s, clock)
         self._cells = 0
+        self._deleted = Tally()
 
     def scan(self, run: Run, number: int) -> Scanned:
         """One range, from where it stands to its end, unless something ends it before."""
         scanned = Scanned(self._ledger.range(run, number), NOTHING)
-        while not scanned.state.done and not scanned.stopped:
-            scanned = self._next(run, number, scanned)
+        try:
+            while not scanned.state.done and not scanned.stopped:
+                scanned = self._next(run, number, scanned)
+        finally:
+            Deletions(self._store).add(self._deleted.taken(), self._clock.now_ms())
         return scanned
 
     def _next(self, run: Run, number: int, so_far: Scanned) -> Scanned:
@@ -139,7 +145,9 @@ class Scanner:
         outcomes = self._commits.settled(self._rules.starts(page.items), self._limits.dry_run)
         done = page.resume is None
         judged = self._rules.judged(place, page.items, outcomes, at_end=done)
-        waiting = self._actions.apply(judged.plan, {table: self._rules.view}).waiting
+        applied = self._actions.apply(judged.plan, {table: self._rules.view})
+        self._deleted.merge(applied.deleted)
+        waiting = applied.waiting
         kept = sum(judged.with_marker[entry.cell] for entry in waiting)
         counts = judged.counts._replace(waiting=len(waiting), deleted=judged.counts.deleted - kept)
         return judged.place, done, counts

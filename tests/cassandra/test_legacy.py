@@ -16,6 +16,7 @@ from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, StoredVersion, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import every
+from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import CommitTable
@@ -84,6 +85,9 @@ def test_a_cell_of_many_pages_is_swept_and_its_marker_goes_last(watched: tuple[C
     left = store.scan_versions(TABLE).items
     assert sorted(each.cell for each in left) == sorted([OTHER, Cell(b"wide", b"c0")])
     assert max(map(len, pages.found)) <= PAGE + 1
+    counted = Deletions(store).left(TABLE, 0, SystemClock().now_ms())
+    assert counted
+    assert counted.tally.tombstones > 0, "compactions are told what scans delete, too"
     standing = Runs(store).standing(TABLE)
     assert standing
     assert (standing.done, len(standing.ranges)) == (4, 4)
