@@ -6,6 +6,7 @@ proved once more before a file is rewritten. The check comes last and fails alon
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,8 +122,8 @@ class _OfNode(BaseOperator):
         except SweepflowError as error:
             raise explained(error) from None
 
-    def step(self, settings: Settings, context: Context) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def step(self, settings: Settings, context: Context) -> dict[str, Any]: ...
 
     def found(self, context: Context, name: str) -> dict[str, Any]:
         """What another step of this node has found."""

@@ -59,9 +59,10 @@ def write_rows(number: int, url: str, rounds: int) -> int:
 def test_no_call_about_some_cells_goes_over_a_whole_table(sqlite_url: str) -> None:
     cells = [Cell(b"%03d" % n, b"c") for n in range(3)]
     said: list[str] = []
-    with SQLiteStore(sqlite_url.removeprefix("sqlite:///")) as store:
+    opened = SQLiteStore(sqlite_url.removeprefix("sqlite:///"))
+    with opened as store:
         store.create_table(TABLE, TableMetadata())
-        connection = store._connections.get()
+        connection = opened._connections.get()
         connection.set_trace_callback(said.append)
         store.put(7, {TABLE: dict.fromkeys(cells, b"v")})
         store.get(TABLE, dict.fromkeys(cells, 8))
