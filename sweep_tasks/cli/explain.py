@@ -10,17 +10,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
-from sweep_tasks.clock import SystemClock
+from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import Cell, SweepStrategy, TableRef, checked_name
 from sweep_tasks.observation.blocks import explain_shard, explain_table
 from sweep_tasks.observation.explain import explain_cell
+from sweep_tasks.observation.in_files import reader_of
 from sweep_tasks.observation.physical import remains_of
 from sweep_tasks.observation.wording import says
 from sweep_tasks.protection.catalog import ProtectionCatalog
 
 Document = dict[str, Any]
 _HEX = "0x"
+_REMAINS = {
+    "waiting_gc_grace": "its tombstone waits for gc_grace",
+    "overlapping_sstable": "not compacted together with its tombstone yet",
+}
 _STATES = {"live": "green", "garbage": "yellow", "unfinished": "red", "aborted": "red"}
 
 NameArgument = Annotated[str | None, typer.Argument(show_default=False, help="As text; or 0x and hexadecimal.")]
@@ -70,7 +75,8 @@ def _explain_cell(run: Command, table: TableRef, cell: Cell) -> None:
     for each in document["versions"]:
         where = next((place for start, place in sorted(places.items()) if start >= each["ts"]), None)
         each["says"] = says(each | {"where": where}, records, clock.now_ms())
-    document |= {"table": str(table), "physical": remains_of(run.settings.store, table, cell)}
+    reader = reader_of(run.store, run.settings, clock)
+    document |= {"table": str(table), "physical": remains_of(run.settings.store, table, cell, reader)}
     run.answer(document, lambda out: _print_cell(out, document))
 
 
@@ -86,6 +92,9 @@ def _print_cell(out: Console, document: Document) -> None:
                 str(each["ts"]), each["kind"], committed if each["ts"] >= 0 else "", state, escape(each["says"])
             )
         out.print(shown)
+    for each in document["physical"]["remains"] or ():
+        until = f" until {from_ms(each['until_ms'])}" if each["until_ms"] else ""
+        out.print(f"{each['ts']} was swept: {_REMAINS[each['reason']]}{until}, in {escape(each['by'])}")
     waiting = f"{len(document['queue'])} entries of the cell are queued, {len(document['parked'])} parked"
     out.print(f"{waiting}; {escape(document['physical']['says'])}", highlight=False)
 

@@ -41,10 +41,12 @@ class MalformedDump(Exception):
     """Inside only: what was read is not a dump, or not all of one."""
 
 
-def entries_of(sstable: SSTable, tools: Tools) -> Iterator[Dumped]:
-    """A file that goes away meanwhile may end this early or not at all: look afterwards whether it is still there."""
+def entries_of(sstable: SSTable, tools: Tools, key: str | None = None) -> Iterator[Dumped]:
+    """Of all partitions, or of the one with this key. A file that goes away meanwhile may end this early or not at all:
+    look afterwards whether it is still there."""
     with tempfile.TemporaryFile() as complaints:
-        command = sstable.reach.command([*tools.sstabledump, str(sstable.data), "-t", "-l"])
+        only = ["-k", key] if key is not None else []
+        command = sstable.reach.command([*tools.sstabledump, str(sstable.data), "-t", "-l", *only])
         process = _start(command, complaints)
         try:
             out: IO[bytes] = process.stdout  # type: ignore[assignment]  # it is a pipe

@@ -1,7 +1,8 @@
 """What is swept and still takes room: told where somebody can look into the files, and said plainly where nobody can.
 
 SQLite frees what is deleted at once. Cassandra keeps a tombstone for its time of grace, and what the tombstone hides
-until both are compacted together; only the files of a node tell, so whoever can reach them hands in a `Reader`.
+until both are compacted together; only the files of a node tell, so whoever can reach them hands in a
+`Reader` (`in_files.py`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import Cell, TableRef
 from sweep_tasks.observation.obstacles import Reason
 from sweep_tasks.store.location import StoreLocation
@@ -37,9 +39,16 @@ def remains_of(store_url: str, table: TableRef, cell: Cell, reader: Reader | Non
             "known": False,
             "remains": None,
             "says": "what was swept of it may still be in Cassandra's files, until its tombstones are purged; that can "
-            "only be told where the files of the nodes can be read",
+            "only be told where the files of the nodes can be read (setting compaction_nodes)",
         }
-    found = reader(table, cell)
+    try:
+        found = reader(table, cell)
+    except SweepflowError as error:
+        return {
+            "known": False,
+            "remains": None,
+            "says": f"what Cassandra's files still hold of it is not known: {error}",
+        }
     return {
         "known": True,
         "remains": [each._asdict() | {"reason": each.reason.value} for each in found],

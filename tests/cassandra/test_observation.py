@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.config import load_settings
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.observation.entering import sweep_done
 from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.observation.history import history
+from sweep_tasks.observation.in_files import reader_of
+from sweep_tasks.observation.obstacles import Reason
+from sweep_tasks.observation.physical import Remain
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.status import status
 from sweep_tasks.observation.tally import RUNS_KEPT, Tally, Try
@@ -16,7 +23,7 @@ from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.transactions import TransactionManager
-from tests.cassandra.places import Place
+from tests.cassandra.places import Place, physical_name, session_of
 
 TABLE = TableRef.parse("app.items")
 
@@ -62,3 +69,40 @@ def test_what_was_swept_is_told_and_what_is_left_has_its_reason(place: Place, ca
     swept = {each["strategy"]: each["last_run"]["entries"] for each in document["shards"]}
     assert swept == {"conservative": 0, "thorough": 2}
     assert [run["jobs"]["sweep"]["entries"] for run in history(cassandra)["runs"]] == [2]
+
+
+def test_what_was_swept_and_is_still_in_the_files_is_told_with_its_file(
+    place: Place, cassandra: CassandraStore, tmp_path: Path
+) -> None:
+    cassandra.create_table(TABLE, TableMetadata(SweepStrategy.THOROUGH))
+    physical = physical_name(cassandra, TABLE)
+    settings = load_settings(store=place.url, cache_folder=tmp_path, compaction_nodes=place.cluster.compaction_nodes())
+    cell, clock = Cell(b"r", b"c"), SystemClock()
+    with TransactionManager(cassandra, place.settings, queue=QueueWriter(cassandra), renew_leases=False) as manager:
+        for value in (b"one", b"two"):
+            with manager.transaction() as tx:
+                tx.put(TABLE, *cell, value)
+            place.cluster.nodetool(1, "flush", place.keyspace, physical)
+    old, _ = sorted(cassandra.timestamps(TABLE, [cell])[cell])
+    for _ in Sweeper(cassandra, place.settings, clock).sweep():
+        pass
+    place.cluster.nodetool(1, "flush", place.keyspace, physical)
+    read = reader_of(cassandra, settings, clock)
+    assert read
+    (remain,) = read(TABLE, cell)
+    assert (remain.ts, remain.reason) == (old, Reason.WAITING_GC_GRACE)
+    assert (remain.until_ms or 0) > clock.now_ms()
+    assert str(remain.by).endswith("-Data.db")
+    session_of(cassandra).execute(f'ALTER TABLE "{place.keyspace}"."{physical}" WITH gc_grace_seconds = 0')
+    (remain,) = eventually(lambda: [each for each in read(TABLE, cell) if each.reason is Reason.OVERLAPPING_SSTABLE])
+    assert remain.ts == old
+    place.compact(cassandra, TABLE)
+    assert read(TABLE, cell) == []
+
+
+def eventually(look: Callable[[], list[Remain]], patience_s: float = 60) -> list[Remain]:
+    """Grace is counted in whole seconds."""
+    until = time.monotonic() + patience_s
+    while not (found := look()) and time.monotonic() < until:
+        time.sleep(0.5)
+    return found
