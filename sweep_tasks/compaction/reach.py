@@ -62,8 +62,8 @@ class Reach:
             done = self._run(["head", "-c", str(most), str(file)])
             return done.stdout if done.returncode == 0 else None
         try:
-            with file.open("rb") as opened:
-                return opened.read(most)
+            with file.open("rb") as opened:  # memory is taken for as much as is asked for, whatever there is
+                return opened.read(min(most, os.fstat(opened.fileno()).st_size))
         except FileNotFoundError:
             return None
 
