@@ -16,7 +16,7 @@ from sweep_tasks.sweep.watching import LogEvery, Reached
 
 
 def slow(batches: Iterator[object]) -> Iterator[object]:
-    time.sleep(2)
+    time.sleep(6)  # Spark tells of running tasks a little late, on a busy machine by seconds
     yield from batches
 
 
