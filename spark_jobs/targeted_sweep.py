@@ -25,7 +25,7 @@ from typing import Any
 
 import pendulum
 
-from spark_jobs.job import reported
+from spark_jobs.job import counted_as, reported
 from spark_jobs.pulse import pulse
 from spark_jobs.session import LazySpark
 from spark_jobs.shard import SparkShardSweep
@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
-        return sweep(_order(given), settings, _counted_as(given))
+        alone = Try("spark-submit", uuid.uuid4().hex, f"{given.strategy}.shard_{given.shard}")
+        return sweep(_order(given), settings, counted_as(given.counted_as, alone))
 
     return reported(swept, given.summary)
 
@@ -103,16 +104,6 @@ def _order(given: argparse.Namespace) -> SweepOrder:
         given.max_seconds,
         given.dry_run,
     )
-
-
-def _counted_as(given: argparse.Namespace) -> Try:
-    """A job that nobody named is a run of its own."""
-    if not given.counted_as:
-        return Try("spark-submit", uuid.uuid4().hex, f"{given.strategy}.shard_{given.shard}")
-    dag, run, task, number = given.counted_as
-    if not number.isdigit():
-        raise BadValue("counted_as", "the try must be a number, 1 for the first")
-    return Try(dag, run, task, int(number))
 
 
 def _moment(text: str) -> int:

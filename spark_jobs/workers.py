@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from spark_jobs.frames import ENTRIES, RESULTS
 from sweep_tasks.clock import StandingClock
+from sweep_tasks.collecting import collected_seldom
 from sweep_tasks.config import load_settings
 from sweep_tasks.encoding import sized
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
@@ -70,7 +71,7 @@ class Brief:
 
     @contextmanager
     def opened(self) -> Iterator[Desk]:
-        with borrowed_store(load_settings(**self.store)) as store:
+        with collected_seldom(), borrowed_store(load_settings(**self.store)) as store:
             yield Desk(self, store)
 
 

@@ -210,21 +210,21 @@ class QueueReader:
     def _row(self, row: bytes, columns: Span) -> Iterator[tuple[Cell, Version]]:
         return every(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, _PAGE, after))
 
-    def late(self, since: int, progress: int, most: int) -> Iterator[Batch]:
+    def late(self, since: int, progress: int, most: int, under_way_from: int) -> Iterator[Batch]:
         """What stands at or below the progress: each past partition that is not empty or is marked again, to be
-        cleaned; and what is there of the partition under way, which is not.
+        cleaned; and what is there of the partition under way from a start on, which is not.
 
         Past partitions since a timestamp are found by their marks, the last `most` of them by their rows too: a writer
         that remembers having marked a partition does not mark it anew.
         """
         past = fine(progress + 1)
         for partition, marked in self._past(since, past, most):
-            batch = self.whole(partition, (partition + 1) * FINE)
+            batch = self.all_of(partition, partition * FINE, (partition + 1) * FINE)
             if batch.entries or batch.dedicated or marked:
                 batch.partitions.append(partition)
                 yield batch
-        if progress >= past * FINE:
-            under_way = self.whole(past, progress + 1)
+        if progress >= under_way_from:
+            under_way = self.all_of(past, under_way_from, progress + 1)
             under_way.dedicated = []
             yield under_way
 
@@ -244,9 +244,9 @@ class QueueReader:
     def is_empty(self, partition: int, after: int, before: int) -> bool:
         return next(self.shared(partition, after, before), None) is None
 
-    def whole(self, partition: int, before: int) -> Batch:
-        """Everything that stands in a partition, dedicated rows included."""
-        groups = list(self._groups(partition, partition * FINE - 1, before, _PAGE))
+    def all_of(self, partition: int, first: int, before: int) -> Batch:
+        """Everything that stands in a partition between two starts, dedicated rows included."""
+        groups = list(self._groups(partition, first - 1, before, _PAGE))
         return Batch(
             [entry for group in groups for entry in group.entries],
             dedicated=[row for group in groups for row in group.dedicated],

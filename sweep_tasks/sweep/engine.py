@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
+from sweep_tasks.collecting import collected_seldom
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -104,7 +105,7 @@ class ShardSweep:
         return self._counted.written
 
     def run(self) -> Summary:
-        with at_work(strategy=self._strategy.value, shard=self._shard):
+        with at_work(strategy=self._strategy.value, shard=self._shard), collected_seldom():
             return self._run()
 
     def _run(self) -> Summary:
@@ -220,7 +221,8 @@ class ShardSweep:
         partition once. Whoever comes later than that is for a table scan to find. In the partition under way, what a
         sweep has read is decided; what is not decided came late.
         """
-        for batch in self._reader.late(self._late_since(), progress, _LATE_PARTITIONS):
+        since = self._late_since()
+        for batch in self._reader.late(since, progress, _LATE_PARTITIONS, self._looked_at_from(progress, since)):
             decided = self._commits.outcomes(batch.starts)
             if not batch.partitions:
                 batch.entries = [raw for raw in batch.entries if raw.start is not None and raw.start not in decided]
@@ -242,22 +244,31 @@ class ShardSweep:
 
     def _some_came_late(self, progress: int) -> bool:
         """Whether something undecided stands below the progress in the partition under way."""
-        starts = self._starts_passed(progress)
+        starts = self._starts_passed(progress, self._looked_at_from(progress, self._late_since()))
         return starts != set(self._commits.outcomes(starts))
 
-    def _starts_passed(self, progress: int) -> set[int]:
+    def _starts_passed(self, progress: int, first: int) -> set[int]:
         """Of the partition under way, up to the progress."""
-        partition = fine(progress + 1)
-        if progress < partition * FINE:
+        if progress < first:
             return set()
-        found = self._reader.shared(partition, partition * FINE - 1, progress + 1)
+        found = self._reader.shared(fine(progress + 1), first - 1, progress + 1)
         return {each.start for each in found if each.start is not None}
+
+    def _looked_at_from(self, progress: int, since: int) -> int:
+        """Where the look at what was passed of the partition under way begins. An hourly sweep would otherwise read
+        again what all sweeps before it have read there. When the partition is about to be used up, all of it is looked
+        at, since nobody will do so afterwards."""
+        first = fine(progress + 1) * FINE
+        return first if self._ends_under_way(progress) else max(first, since)
+
+    def _ends_under_way(self, progress: int) -> bool:
+        return (fine(progress + 1) + 1) * FINE <= self._horizon.sweep_ts
 
     def _finish_under_way(self, progress: int) -> None:
         """If the partition under way is about to be used up, what was aborted in it goes once more."""
-        if self._options.dry_run or (fine(progress + 1) + 1) * FINE > self._horizon.sweep_ts:
+        if self._options.dry_run or not self._ends_under_way(progress):
             return
-        outcomes = self._commits.outcomes(self._starts_passed(progress))
+        outcomes = self._commits.outcomes(self._starts_passed(progress, fine(progress + 1) * FINE))
         aborted = {start for start, commit in outcomes.items() if commit == ABORTED}
         if aborted:
             self._delete_aborted(progress, aborted)

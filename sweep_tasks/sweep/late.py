@@ -28,7 +28,8 @@ def delete_aborted(
     store: Store, view: SweepView, strategy: SweepStrategy, shard: int, progress: int, aborted: Collection[int]
 ) -> Tally:
     """The versions of these starts, all of the partition that the progress is in. Returned is what that took."""
-    batch = QueueReader(store, strategy, shard).whole(progress // FINE, progress + 1)
+    partition = progress // FINE
+    batch = QueueReader(store, strategy, shard).all_of(partition, partition * FINE, progress + 1)
     entries = [raw for raw in batch.entries if raw.start in aborted]
     readable, _ = view.decoded(entries, dict.fromkeys(aborted, ABORTED), strategy, shard)
     decided = plan(readable, strategy, view.tables, Protections([]), 0)

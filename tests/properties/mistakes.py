@@ -1,6 +1,6 @@
 """Mistakes one could make, each a small patch of the product, each losing data or leaving rubbish somewhere.
 
-They are here to show that the machine of `sweep_machine.py` notices.
+They are here to show that the machines of `sweep_machine.py` and `narrow_machines.py` notice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sweep_tasks.transactions.commit import Committer
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from sweep_tasks.transactions.snapshot import Snapshot
 from sweep_tasks.transactions.writers import Writers
-from tests.properties.sweep_machine import (
+from tests.properties.narrow_machines import (
     Administering,
     Crashing,
     Dying,
@@ -41,8 +41,9 @@ from tests.properties.sweep_machine import (
     Protecting,
     Racing,
     Refused,
-    SweptStore,
+    Retaining,
 )
+from tests.properties.sweep_machine import SweptStore
 
 Patch = pytest.MonkeyPatch
 Make = Callable[[Patch], None]
@@ -395,7 +396,7 @@ def a_tables_retention_is_ignored(patch: Patch) -> None:
     patch.setattr(SweepView, "published", careless)
 
 
-@mistake(Administering)
+@mistake(Retaining)
 def what_another_parked_is_judged_beyond_the_published_threshold(patch: Patch) -> None:
     reach = Judge._reach
 

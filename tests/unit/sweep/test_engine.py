@@ -1,29 +1,17 @@
-"""One shard's sweep on real stores: what goes, what stays, what is parked, and in which order."""
+"""One shard's sweep on real stores: what goes, what stays, and in which order."""
 
 from __future__ import annotations
 
 import pytest
 
-import sweep_tasks.queue.writer as writer_module
 from sweep_tasks.catalog import Catalog
-from sweep_tasks.config import Settings
-from sweep_tasks.encoding import sized
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode
-from sweep_tasks.queue.encoding import dedicated_rows, shared_row, write_bytes
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
-from sweep_tasks.queue.quarantine import Quarantine
+from sweep_tasks.queue.parking import Why
 from sweep_tasks.store.faults import Call, FaultyStore, on
-from sweep_tasks.store.system import QUEUE_CELLS
-from sweep_tasks.sweep.budget import Budget
-from sweep_tasks.sweep.run import Retried, retry_quarantined
-from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
-from tests.support.simulation import Process
 from tests.unit.queue.recording import Recorder
 from tests.unit.sweep.world import (
     CONSERVATIVE,
@@ -36,21 +24,12 @@ from tests.unit.sweep.world import (
     C,
     World,
     counts,
+    outcome,
     sweep,
-    sweeper,
 )
 
 FINE = 50_000
-SETTINGS = Settings()
 MANY = [Cell(b"many", b"%03d" % number) for number in range(60)]
-
-
-def parked_entries(world: World) -> list[ParkedEntry]:
-    return list(Parking(world.store, TimestampService(world.store), CONSERVATIVE, 0).all())
-
-
-def outcome(world: World, start: int) -> int | None:
-    return CommitTable(world.store).outcomes([start]).get(start)
 
 
 class TestWhatGoes:
@@ -190,167 +169,6 @@ class TestUndecided:
         assert world.sweep(101).stopped is None
 
 
-class TestProtections:
-    def test_what_a_reader_at_the_protection_sees_stays_until_it_is_released(self, world: World) -> None:
-        for start in (10, 20, 40, 50):
-            world.write(start, start + 1)
-        assert world.protect("a", 30)
-        summary = world.sweep(100)
-        assert world.versions() == [-1, 20, 50]
-        assert (summary.parked, summary.progress) == (1, 99)
-        world.release("a")
-        summary = world.sweep(100)
-        assert world.versions() == [-1, 50]
-        assert (summary.unparked, summary.parked, summary.entries) == (1, 0, 0)
-        assert world.parked() == []
-
-    def test_everything_after_a_protection_of_that_kind_stays(self, world: World) -> None:
-        for start in (10, 20, 40, 50):
-            world.write(start, start + 1)
-        world.protect("a", 30, Mode.AFTER)
-        world.sweep(100)
-        assert world.versions() == [-1, 20, 40, 50]
-        world.release("a")
-        world.sweep(100)
-        assert world.versions() == [-1, 50]
-
-    def test_a_delete_over_a_protected_version_stays_and_goes_with_it(self, world: World) -> None:
-        world.write(10, 11, table=THOROUGH_TABLE)
-        world.write(40, 41, table=THOROUGH_TABLE, delete=True)
-        world.protect("a", 30, table=THOROUGH_TABLE)
-        world.sweep(100, THOROUGH)
-        assert world.versions(A, THOROUGH_TABLE) == [10, 40]
-        world.release("a")
-        world.sweep(100, THOROUGH)
-        assert world.versions(A, THOROUGH_TABLE) == []
-
-    def test_released_into_the_next_protection(self, world: World) -> None:
-        for start in (10, 40, 60):
-            world.write(start, start + 1)
-        world.protect("later", 50)
-        world.protect("earlier", 20)
-        world.sweep(100)
-        assert world.versions() == [-1, 10, 40, 60]
-        world.release("later")
-        summary = world.sweep(100)
-        assert world.versions() == [-1, 10, 60], "it is held by the earlier one now"
-        assert (summary.unparked, summary.parked) == (0, 0)
-        assert [entry.hold.record for entry in world.parked()] == ["earlier", "earlier"]
-        world.release("earlier")
-        world.sweep(100)
-        assert (world.versions(), world.parked()) == ([-1, 60], [])
-
-    def test_a_protection_is_read_after_the_threshold_is_published(self, world: World) -> None:
-        calls: list[str] = []
-        watched = FaultyStore(
-            world.store, before=lambda call: calls.append(" ".join((call.name, *map(str, call.arguments[:1]))))
-        )
-        world.write(10, 11)
-        sweep(watched, world.clock, 100)
-        published = calls.index("update _thresholds")
-        assert calls[:published] == ["read_rows _pauses"]
-        first_look = calls.index("read_rows _protections")
-        assert published < first_look < next(number for number, call in enumerate(calls) if "sweepableCells" in call)
-
-
-class TestRetention:
-    @pytest.fixture
-    def kept_longer(self, world: World) -> World:
-        Puncher(world.store).record(Punch(1_000_000, 50))
-        world.clock.advance(100)
-        Puncher(world.store).record(Punch(world.clock.now_ms(), 90))
-        Catalog(world.store).change(TABLE, CONSERVATIVE, 100)
-        return world
-
-    def test_what_is_too_young_waits_until_it_is_old_enough(self, kept_longer: World) -> None:
-        world = kept_longer
-        for start in (10, 20, 60, 70):
-            world.write(start, start + 1)
-        summary = world.sweep(100)
-        assert world.versions() == [-1, 20, 60, 70]
-        assert (summary.parked, summary.progress) == (2, 99)
-        assert world.sweep(100).unparked == 0
-        world.clock.advance(100)
-        assert world.sweep(100).unparked == 2
-        assert (world.versions(), world.parked()) == ([-1, 70], [])
-
-    def test_its_threshold_is_its_own(self, kept_longer: World) -> None:
-        world = kept_longer
-        world.sweep(100)
-        assert Thresholds(world.store).of_tables([TABLE])[TABLE].for_readers == 50
-        world.clock.advance(100)
-        world.sweep(100)
-        assert Thresholds(world.store).of_tables([TABLE])[TABLE].for_readers == 90
-
-    def test_a_retention_that_is_taken_away_lets_go_of_what_it_held(self, kept_longer: World) -> None:
-        world = kept_longer
-        world.write(60, 61)
-        world.write(70, 71)
-        world.sweep(100)
-        Catalog(world.store).change(TABLE, CONSERVATIVE, None)
-        world.sweep(100)
-        assert (world.versions(), world.parked()) == ([-1, 70], [])
-
-    def test_a_sweep_that_looked_before_the_retention_came_lets_nothing_go_that_it_did_not_publish(
-        self, world: World
-    ) -> None:
-        slow = Process(world.store, sweeper(world.clock, 50))
-        slow.step_to("scan")
-        Catalog(world.store).change(TABLE, CONSERVATIVE, 100)
-        world.write(60, 61)
-        world.write(70, 71)
-        world.sweep(100)
-        assert (world.versions(), len(world.parked())) == ([60, 70], 2)
-        slow.finish()
-        assert (world.versions(), len(world.parked())) == ([60, 70], 2)
-
-
-class TestLettingGo:
-    @pytest.fixture
-    def held(self, world: World) -> World:
-        """Twenty cells with something below a protection each."""
-        cells = [Cell(b"row-%02d" % number, b"c") for number in range(20)]
-        world.write(10, 11, cells)
-        world.protect("backup", 50, Mode.AFTER)
-        for number, cell in enumerate(cells):
-            world.write(60 + 2 * number, 61 + 2 * number, [cell])
-        world.sweep(200)
-        assert len(world.parked()) == 20
-        return world
-
-    def test_a_release_is_taken_up_in_bounded_steps(self, held: World) -> None:
-        held.release("backup")
-        budget = Budget(parked=8)
-        runs = [held.sweep(200, budget=budget).unparked for _ in range(4)]
-        assert runs == [8, 8, 4, 0]
-        assert held.parked() == []
-
-    def test_the_queue_does_not_wait_for_it(self, held: World) -> None:
-        held.release("backup")
-        held.write(300, 301)
-        summary = held.sweep(400, budget=Budget(parked=1))
-        assert (summary.unparked, summary.progress) == (1, 399)
-
-    def test_a_record_that_moves_forward_frees_what_it_has_moved_past_and_no_more_is_judged(self, held: World) -> None:
-        left = [entry.start for entry in parked_entries(held) if entry.start >= 80]
-        assert ProtectionCatalog(held.store).move("backup", 80).accepted
-        recorder = Recorder(held.store)
-        assert sweep(recorder.store, held.clock, 200).unparked == 10
-        assert [entry.start for entry in parked_entries(held)] == left
-        puts = [call for call in recorder.calls if call.name == "put"]
-        assert puts == [], "nothing was parked anew"
-
-    def test_what_is_left_goes_when_it_moves_on_or_is_released(self, held: World) -> None:
-        catalog = ProtectionCatalog(held.store)
-        catalog.move("backup", 80)
-        held.sweep(200)
-        catalog.move("backup", 90)
-        assert held.sweep(200).unparked == 5
-        held.release("backup")
-        assert held.sweep(200).unparked == 5
-        assert held.parked() == []
-
-
 class TestTables:
     def test_a_table_set_to_nothing_is_no_longer_swept_and_its_entries_go(self, world: World) -> None:
         world.write(10, 11)
@@ -426,163 +244,6 @@ class TestTruncation:
         store = FaultyStore(world.store, **{"after" if after else "before": truncates})
         sweep(store, world.clock, 100)
         assert world.store.scan_versions(TABLE).items == []
-
-
-class TestLargeTransactions:
-    def test_sixty_writes(self, world: World) -> None:
-        for start in (10, 20):
-            world.write(start, start + 1, MANY)
-        summary = world.sweep(FINE)
-        assert (summary.entries, summary.range_deletes) == (120, 60)
-        assert all(world.versions(cell) == [-1, 20] for cell in MANY)
-        assert world.queue_is_empty()
-
-    @pytest.mark.parametrize("batch", [7, 20, 1_000])
-    def test_several_dedicated_rows(self, world: World, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 20)
-        for start in (10, 20):
-            world.write(start, start + 1, MANY)
-        world.write(15, None, MANY[:55])
-        summary = world.sweep(FINE, batch=batch)
-        assert (summary.entries, summary.range_deletes, summary.aborted_deletes) == (175, 60, 55)
-        assert all(world.versions(cell) == [-1, 20] for cell in MANY)
-        assert world.queue_is_empty()
-
-    def test_dedicated_rows_of_an_aborted_transaction_go_as_well(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 20)
-        world.write(10, ABORTED, MANY)
-        world.sweep(11)
-        rows = {cell.row for cell, _, _ in world.store.scan_versions(QUEUE_CELLS).items}
-        assert rows.isdisjoint(dedicated_rows(10, CONSERVATIVE, 0, 3))
-
-    def test_progress_waits_below_a_large_transaction_that_is_blocked(self, world: World) -> None:
-        world.write(5, 6, MANY)
-        world.write(10, 150, MANY)
-        summary = world.sweep(100, batch=25)
-        assert (summary.progress, summary.blocked) == (9, 60)
-        assert all(world.versions(cell) == [-1, 5, 10] for cell in MANY)
-
-
-class TestWhatCannotBeRead:
-    def reasons(self, world: World) -> list[str]:
-        return [entry.reason for entry in Quarantine(world.store, TimestampService(world.store)).all()]
-
-    def test_it_is_set_aside_with_the_reason_and_the_shard_goes_on(self, world: World) -> None:
-        world.write(10, 11)
-        for index, value in enumerate([b"", b"\x02what", b"{}", write_bytes(77, A, False)]):
-            world.enter(20, value, index)
-        row = shared_row(0, CONSERVATIVE, 0)
-        world.store.put(20, {QUEUE_CELLS: {Cell(row, b"\x15"): b"?"}})
-        world.enter(30, b"\x00" + sized(b"app.nowhere") + sized(b"r") + sized(b"c") + b"\x00")
-        world.write(40, 41)
-        summary = world.sweep(FINE)
-        assert (summary.quarantined, summary.entries, summary.progress) == (6, 2, FINE - 1)
-        assert sorted(self.reasons(world)) == [
-            "bytes: a queued write in JSON lacks or garbles a field (KeyError)",
-            "bytes: no queued write starts with 02",
-            "bytes: no queued write starts with nothing",
-            "column: can't be read",
-            "table: app.nowhere does not exist and was never dropped",
-            "table: no table has the id 77",
-        ]
-        assert world.versions() == [-1, 40]
-        assert world.queue_is_empty()
-
-    def test_its_transaction_is_settled_like_any_other(self, world: World) -> None:
-        world.write(10, None)
-        world.enter(10, b"\x02", 1)
-        world.sweep(100)
-        assert outcome(world, 10) == ABORTED
-
-    def test_it_is_set_aside_before_its_row_is_cleaned(self, world: World) -> None:
-        world.write(10, 11)
-        world.enter(20, b"\x02")
-        recorder = Recorder(world.store)
-        sweep(recorder.store, world.clock, FINE)
-        assert recorder.steps.index(("put", "sweep.quarantine")) < recorder.steps.index(
-            ("delete_rows", str(QUEUE_CELLS))
-        )
-
-    def test_above_a_block_it_waits_with_the_rest(self, world: World) -> None:
-        world.write(10, 150)
-        world.enter(20, b"\x02")
-        CommitTable(world.store).decide(20, 21)
-        assert world.sweep(100).quarantined == 0
-        assert world.sweep(FINE).quarantined == 1
-        assert world.queue_is_empty()
-
-    def test_once_the_cause_is_gone_a_retry_judges_it(self, world: World) -> None:
-        restored = TableRef.parse("app.restored")
-        world.write(10, 11)
-        for start in (20, 30):
-            world.enter(start, b"\x00" + sized(b"app.restored") + sized(A.row) + sized(A.column) + b"\x00")
-            CommitTable(world.store).decide(start, start + 1)
-        world.enter(40, b"\x02")
-        world.sweep(FINE)
-        assert len(self.reasons(world)) == 3
-        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(0, 3)
-        world.store.create_table(restored, TableMetadata())
-        for start in (15, 20, 30):
-            world.store.put(start, {restored: {A: b"v"}})
-        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(2, 1)
-        assert world.versions(A, restored) == [-1, 30]
-        assert self.reasons(world) == ["bytes: no queued write starts with 02"]
-
-    def test_a_retry_honours_protections(self, world: World) -> None:
-        restored = TableRef.parse("app.restored")
-        world.write(10, 11)
-        world.enter(30, b"\x00" + sized(b"app.restored") + sized(A.row) + sized(A.column) + b"\x00")
-        CommitTable(world.store).decide(30, 31)
-        world.store.create_table(restored, TableMetadata())
-        world.protect("a", 20, table=restored)
-        world.store.drop_table(restored)
-        world.sweep(100)
-        world.store.create_table(restored, TableMetadata())
-        for start in (15, 30):
-            world.store.put(start, {restored: {A: b"v"}})
-        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(1, 0)
-        assert world.versions(A, restored) == [15, 30]
-        assert [entry.hold.record for entry in world.parked()] == ["a"]
-
-    def test_with_nothing_set_aside_a_retry_does_nothing(self, world: World) -> None:
-        before = world.state()
-        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(0, 0)
-        assert world.state() == before
-
-    def test_older_forms_are_swept_like_the_present_one(self, world: World) -> None:
-        world.write(10, 11)
-        world.enter(20, b"\x00" + sized(b"app.items") + sized(A.row) + sized(A.column) + b"\x00")
-        world.enter(
-            30,
-            b'{"t":{"namespace":{"name":"app"},"tablename":"items"},"c":{"rowName":"cm93LWE=","columnName":"Y29s"},'
-            b'"d":false}',
-        )
-        for start in (20, 30):
-            world.store.put(start, {TABLE: {A: b"v"}})
-            CommitTable(world.store).decide(start, start + 1)
-        assert world.sweep(100).quarantined == 0
-        assert world.versions() == [-1, 30]
-
-
-class TestLateEntries:
-    def test_an_entry_below_the_progress_is_found_and_cleaned(self, world: World) -> None:
-        world.sweep(3 * FINE)
-        world.write(FINE + 10, None)
-        summary = world.sweep(3 * FINE)
-        assert (summary.entries, summary.aborted_deletes) == (1, 1)
-        assert outcome(world, FINE + 10) == ABORTED
-        assert world.versions() == []
-        assert world.queue_is_empty()
-
-    def test_how_far_back_it_looks_is_bounded_by_the_grace_period(self, world: World) -> None:
-        Puncher(world.store).record(Punch(1_000, 2 * FINE))
-        world.sweep(4 * FINE)
-        world.write(FINE + 10, None)
-        world.write(3 * FINE + 10, None)
-        assert world.sweep(4 * FINE, grace_s=60).entries == 1
-        assert world.versions() == [FINE + 10]
 
 
 class TestOrder:

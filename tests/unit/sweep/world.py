@@ -147,3 +147,11 @@ def _greatest(entries: Iterable[ParkedEntry]) -> Iterable[ParkedEntry]:
         alone = entry.start if entry.hold.why is not Why.PROTECTED else None
         by_cell[entry.hold, entry.table_id, entry.cell, alone] = entry  # they come in the order of their starts
     return by_cell.values()
+
+
+def parked_entries(world: World) -> list[ParkedEntry]:
+    return list(Parking(world.store, TimestampService(world.store), CONSERVATIVE, 0).all())
+
+
+def outcome(world: World, start: int) -> int | None:
+    return CommitTable(world.store).outcomes([start]).get(start)

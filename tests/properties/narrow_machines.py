@@ -1,0 +1,111 @@
+"""Parts of what can happen to a store, each searched on its own: a search of the same length goes deeper there."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from sweep_tasks.catalog import Catalog
+from sweep_tasks.model import Cell, Span, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode
+from sweep_tasks.queue.progress import QUEUES
+from tests.properties.sweep_machine import MOST_AT_ONCE, SETTINGS, SweptStore, cells, tables, up_to
+
+
+class Protecting(SweptStore):
+    """Only what matters around protections."""
+
+    administrate = misfortune = step = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+
+
+class Racing(SweptStore):
+    """Protections against sweeps, call by call."""
+
+    @rule(brink=up_to("update", "scan"))
+    def sweep(self, brink: str | None) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), brink)
+
+    @rule(table=tables, cell=cells, which=st.integers(0, 3))
+    def read(self, table: TableRef, cell: Cell, which: int) -> None:
+        """At the timestamp of a record, whatever its state."""
+        records = sorted(ProtectionCatalog(self.shared, SETTINGS, self.clock).records(), key=lambda record: record.id)
+        if records:
+            at = records[which % len(records)].ts
+            self._start(lambda store: self._read_at(store, table, cell, at), None)
+
+    write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+
+
+class Refused(Racing):
+    """Protections that come too late, while nobody has told them yet."""
+
+    protects = False
+
+    @rule()
+    def sweep(self) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
+
+    @rule(back=st.integers(4, 12), table=tables)
+    def protect(self, back: int, table: TableRef) -> None:
+        if len(ProtectionCatalog(self.shared, SETTINGS, self.clock).records()) < MOST_AT_ONCE:
+            self._start(lambda store: self._protect(store, back, Mode.AT, table, Span()), "tables#2")
+
+    release_or_move = go_on = misfortune = None  # type: ignore[assignment]
+
+
+class Dying(SweptStore):
+    """Writers and sweepers that do not live to see the end of what they began."""
+
+    protects = False
+    administrate = protect = release_or_move = step = None  # type: ignore[assignment]
+    read = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
+
+
+class Crashing(SweptStore):
+    """Writers and sweepers, and all that can befall them."""
+
+    protects = False
+    administrate = protect = release_or_move = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
+
+
+class Administering(SweptStore):
+    """Tables that change while they are swept."""
+
+    protects = False
+    protect = release_or_move = misfortune = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
+
+
+class Retaining(SweptStore):
+    """Tables that are given a retention and lose it, and what one sweep parks for it while another stands still."""
+
+    protects = False
+
+    @rule(table=tables, retention_s=st.sampled_from([None, 50, 50]))
+    def administrate(self, table: TableRef, retention_s: int | None) -> None:
+        strategy = self.shared.tables()[table].strategy
+        self._start(lambda store: Catalog(store).change(table, strategy, retention_s), None)
+
+    @rule(brink=up_to("scan", "scan#2"))
+    def sweep(self, brink: str | None) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), brink)
+
+    write = read = protect = release_or_move = misfortune = step = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+
+
+class Lacking(SweptStore):
+    """Delete markers that go while a copy is missing, and records that hold them up."""
+
+    administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
+
+
+class Pausing(SweptStore):
+    """Tables and sweeps that are paused and resumed, whatever else is under way."""
+
+    administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]

@@ -1,0 +1,216 @@
+"""What a sweep does with its queue on real stores: huge transactions, rubbish, and what came late."""
+
+from __future__ import annotations
+
+import pytest
+
+import sweep_tasks.queue.writer as writer_module
+from sweep_tasks.config import Settings
+from sweep_tasks.encoding import sized
+from sweep_tasks.model import Cell, TableMetadata, TableRef
+from sweep_tasks.queue.encoding import dedicated_rows, shared_row, write_bytes
+from sweep_tasks.queue.quarantine import Quarantine
+from sweep_tasks.store.faults import Answer, Call, FaultyStore
+from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.sweep.run import Retried, retry_quarantined
+from sweep_tasks.timestamps.puncher import Punch, Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from tests.unit.queue.recording import Recorder
+from tests.unit.sweep.world import (
+    CONSERVATIVE,
+    TABLE,
+    A,
+    World,
+    outcome,
+    sweep,
+)
+
+FINE = 50_000
+SETTINGS = Settings()
+MANY = [Cell(b"many", b"%03d" % number) for number in range(60)]
+
+
+class TestLargeTransactions:
+    def test_sixty_writes(self, world: World) -> None:
+        for start in (10, 20):
+            world.write(start, start + 1, MANY)
+        summary = world.sweep(FINE)
+        assert (summary.entries, summary.range_deletes) == (120, 60)
+        assert all(world.versions(cell) == [-1, 20] for cell in MANY)
+        assert world.queue_is_empty()
+
+    @pytest.mark.parametrize("batch", [7, 20, 1_000])
+    def test_several_dedicated_rows(self, world: World, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 20)
+        for start in (10, 20):
+            world.write(start, start + 1, MANY)
+        world.write(15, None, MANY[:55])
+        summary = world.sweep(FINE, batch=batch)
+        assert (summary.entries, summary.range_deletes, summary.aborted_deletes) == (175, 60, 55)
+        assert all(world.versions(cell) == [-1, 20] for cell in MANY)
+        assert world.queue_is_empty()
+
+    def test_dedicated_rows_of_an_aborted_transaction_go_as_well(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 20)
+        world.write(10, ABORTED, MANY)
+        world.sweep(11)
+        rows = {cell.row for cell, _, _ in world.store.scan_versions(QUEUE_CELLS).items}
+        assert rows.isdisjoint(dedicated_rows(10, CONSERVATIVE, 0, 3))
+
+    def test_progress_waits_below_a_large_transaction_that_is_blocked(self, world: World) -> None:
+        world.write(5, 6, MANY)
+        world.write(10, 150, MANY)
+        summary = world.sweep(100, batch=25)
+        assert (summary.progress, summary.blocked) == (9, 60)
+        assert all(world.versions(cell) == [-1, 5, 10] for cell in MANY)
+
+
+class TestWhatCannotBeRead:
+    def reasons(self, world: World) -> list[str]:
+        return [entry.reason for entry in Quarantine(world.store, TimestampService(world.store)).all()]
+
+    def test_it_is_set_aside_with_the_reason_and_the_shard_goes_on(self, world: World) -> None:
+        world.write(10, 11)
+        for index, value in enumerate([b"", b"\x02what", b"{}", write_bytes(77, A, False)]):
+            world.enter(20, value, index)
+        row = shared_row(0, CONSERVATIVE, 0)
+        world.store.put(20, {QUEUE_CELLS: {Cell(row, b"\x15"): b"?"}})
+        world.enter(30, b"\x00" + sized(b"app.nowhere") + sized(b"r") + sized(b"c") + b"\x00")
+        world.write(40, 41)
+        summary = world.sweep(FINE)
+        assert (summary.quarantined, summary.entries, summary.progress) == (6, 2, FINE - 1)
+        assert sorted(self.reasons(world)) == [
+            "bytes: a queued write in JSON lacks or garbles a field (KeyError)",
+            "bytes: no queued write starts with 02",
+            "bytes: no queued write starts with nothing",
+            "column: can't be read",
+            "table: app.nowhere does not exist and was never dropped",
+            "table: no table has the id 77",
+        ]
+        assert world.versions() == [-1, 40]
+        assert world.queue_is_empty()
+
+    def test_its_transaction_is_settled_like_any_other(self, world: World) -> None:
+        world.write(10, None)
+        world.enter(10, b"\x02", 1)
+        world.sweep(100)
+        assert outcome(world, 10) == ABORTED
+
+    def test_it_is_set_aside_before_its_row_is_cleaned(self, world: World) -> None:
+        world.write(10, 11)
+        world.enter(20, b"\x02")
+        recorder = Recorder(world.store)
+        sweep(recorder.store, world.clock, FINE)
+        assert recorder.steps.index(("put", "sweep.quarantine")) < recorder.steps.index(
+            ("delete_rows", str(QUEUE_CELLS))
+        )
+
+    def test_above_a_block_it_waits_with_the_rest(self, world: World) -> None:
+        world.write(10, 150)
+        world.enter(20, b"\x02")
+        CommitTable(world.store).decide(20, 21)
+        assert world.sweep(100).quarantined == 0
+        assert world.sweep(FINE).quarantined == 1
+        assert world.queue_is_empty()
+
+    def test_once_the_cause_is_gone_a_retry_judges_it(self, world: World) -> None:
+        restored = TableRef.parse("app.restored")
+        world.write(10, 11)
+        for start in (20, 30):
+            world.enter(start, b"\x00" + sized(b"app.restored") + sized(A.row) + sized(A.column) + b"\x00")
+            CommitTable(world.store).decide(start, start + 1)
+        world.enter(40, b"\x02")
+        world.sweep(FINE)
+        assert len(self.reasons(world)) == 3
+        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(0, 3)
+        world.store.create_table(restored, TableMetadata())
+        for start in (15, 20, 30):
+            world.store.put(start, {restored: {A: b"v"}})
+        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(2, 1)
+        assert world.versions(A, restored) == [-1, 30]
+        assert self.reasons(world) == ["bytes: no queued write starts with 02"]
+
+    def test_a_retry_honours_protections(self, world: World) -> None:
+        restored = TableRef.parse("app.restored")
+        world.write(10, 11)
+        world.enter(30, b"\x00" + sized(b"app.restored") + sized(A.row) + sized(A.column) + b"\x00")
+        CommitTable(world.store).decide(30, 31)
+        world.store.create_table(restored, TableMetadata())
+        world.protect("a", 20, table=restored)
+        world.store.drop_table(restored)
+        world.sweep(100)
+        world.store.create_table(restored, TableMetadata())
+        for start in (15, 30):
+            world.store.put(start, {restored: {A: b"v"}})
+        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(1, 0)
+        assert world.versions(A, restored) == [15, 30]
+        assert [entry.hold.record for entry in world.parked()] == ["a"]
+
+    def test_with_nothing_set_aside_a_retry_does_nothing(self, world: World) -> None:
+        before = world.state()
+        assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(0, 0)
+        assert world.state() == before
+
+    def test_older_forms_are_swept_like_the_present_one(self, world: World) -> None:
+        world.write(10, 11)
+        world.enter(20, b"\x00" + sized(b"app.items") + sized(A.row) + sized(A.column) + b"\x00")
+        world.enter(
+            30,
+            b'{"t":{"namespace":{"name":"app"},"tablename":"items"},"c":{"rowName":"cm93LWE=","columnName":"Y29s"},'
+            b'"d":false}',
+        )
+        for start in (20, 30):
+            world.store.put(start, {TABLE: {A: b"v"}})
+            CommitTable(world.store).decide(start, start + 1)
+        assert world.sweep(100).quarantined == 0
+        assert world.versions() == [-1, 30]
+
+
+class TestLateEntries:
+    def test_an_entry_below_the_progress_is_found_and_cleaned(self, world: World) -> None:
+        world.sweep(3 * FINE)
+        world.write(FINE + 10, None)
+        summary = world.sweep(3 * FINE)
+        assert (summary.entries, summary.aborted_deletes) == (1, 1)
+        assert outcome(world, FINE + 10) == ABORTED
+        assert world.versions() == []
+        assert world.queue_is_empty()
+
+    def test_how_far_back_it_looks_is_bounded_by_the_grace_period(self, world: World) -> None:
+        Puncher(world.store).record(Punch(1_000, 2 * FINE))
+        world.sweep(4 * FINE)
+        world.write(FINE + 10, None)
+        world.write(3 * FINE + 10, None)
+        assert world.sweep(4 * FINE, grace_s=60).entries == 1
+        assert world.versions() == [FINE + 10]
+
+    def test_of_the_partition_under_way_what_is_older_is_looked_at_when_it_ends(self, world: World) -> None:
+        Puncher(world.store).record(Punch(1_000, 100))
+        world.sweep(200)
+        for start in (50, 150):
+            world.write(start, None)
+        assert world.sweep(300, grace_s=60).entries == 1
+        assert (outcome(world, 50), outcome(world, 150)) == (None, ABORTED)
+        assert world.sweep(FINE, grace_s=60).entries == 1
+        assert outcome(world, 50) == ABORTED
+        assert (world.versions(), world.queue_is_empty()) == ([], True)
+
+    def test_what_earlier_sweeps_have_read_of_the_partition_under_way_is_not_read_again(self, world: World) -> None:
+        for start in range(1, 100, 2):
+            world.write(start, start + 1)
+        world.sweep(200)
+        Puncher(world.store).record(Punch(1_000, 190))
+        read: list[int] = []
+
+        def counted(call: Call) -> Answer | None:
+            if call.name != "scan":
+                return None
+            page = call.perform(*call.arguments)
+            read.append(len(page.items))
+            return Answer(page)
+
+        sweep(FaultyStore(world.store, before=counted), world.clock, 300, grace_s=60)
+        assert sum(read) == 1, "the mark of the partition, and none of its entries"

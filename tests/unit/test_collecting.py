@@ -1,0 +1,57 @@
+"""How often Python searches for garbage is changed for a block, and for no longer."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from sweep_tasks.collecting import collected_seldom
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def test_within_the_block_it_is_seldom_and_afterwards_as_before() -> None:
+    gc.set_threshold(700, 10, 10)
+    with collected_seldom(), collected_seldom():
+        assert gc.get_threshold()[0] >= 100_000
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+def test_an_error_ends_the_block_too() -> None:
+    gc.set_threshold(700, 10, 10)
+    with pytest.raises(ZeroDivisionError), collected_seldom():
+        raise ZeroDivisionError
+    assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.mark.parametrize("chosen", [(0, 10, 10), (1_000_000, 10, 10)])
+def test_who_wants_it_more_seldom_still_has_it_so(chosen: tuple[int, int, int]) -> None:
+    gc.set_threshold(*chosen)
+    with collected_seldom():
+        assert gc.get_threshold() == chosen
+
+
+def test_what_is_garbage_within_the_block_goes_in_the_end() -> None:
+    class Knot:
+        alive = 0
+
+        def __init__(self) -> None:
+            self.itself = self
+            Knot.alive += 1
+
+        def __del__(self) -> None:
+            Knot.alive -= 1
+
+    with collected_seldom():
+        for _ in range(300_000):
+            Knot()
+    assert 0 < Knot.alive < 250_000
+    gc.collect()
+    assert Knot.alive == 0
