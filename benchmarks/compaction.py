@@ -1,12 +1,19 @@
 """Reading the head of a queue after a compaction by density, and where Cassandra was left alone for as long.
 
 For values of several sizes; a rule that looks at how many bytes are tombstones, in files where values lie beside them,
-misses those in between. Every ratio is to the same read of a table that never held what was deleted.
+misses those in between. Every ratio is to the same read of a table that never held what was deleted; the goal is met
+where reads of both compacted tables, size-tiered and unified, take at most 1.2 times as long.
+
+All tables have the same two files, one with the values and one with what deletes most of them, flushed hours apart in
+real life. The tables that are left alone get copies of them with Cassandra's own compaction switched on, by its
+defaults, and keep it so for as long as ours takes and until they are read: `left_alone` says for how long, that it was
+switched on all that time, and how many files there are in the end. Both strategies wait for four files of a size.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +27,8 @@ from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.store import CassandraStore
 
 SIZES = (16, 256, 320, 512, 1_024)
-ROUNDS = 40
+FEW_ROUNDS, ROUNDS = 5, 40
+GOAL = 1.2
 NEVER, OURS, OURS_UCS, LEFT_STCS, LEFT_UCS = "never", "stcs_compacted", "ucs_compacted", "stcs_left", "ucs_left"
 
 
@@ -30,7 +38,8 @@ def measure() -> dict[str, Any]:
         LocalCluster(Path(folder, "cluster"), dies_with_parent=True) as cluster,
     ):
         sizes = {str(size): _of(cluster, Path(folder), size) for size in SIZES}
-    return {"items": QUEUES * ITEMS, "deleted": QUEUES * (ITEMS - LEFT), "goal": 1.2, "value_bytes": sizes}
+    met = all(each["met"] for each in sizes.values())
+    return {"items": QUEUES * ITEMS, "deleted": QUEUES * (ITEMS - LEFT), "goal": GOAL, "met": met, "value_bytes": sizes}
 
 
 def _of(cluster: LocalCluster, folder: Path, size: int) -> dict[str, Any]:
@@ -41,12 +50,15 @@ def _of(cluster: LocalCluster, folder: Path, size: int) -> dict[str, Any]:
         assert isinstance(store, CassandraStore)  # noqa: S101
         workload = Workload(cluster, store, size)
         tables = _filled(workload)
+        began = time.monotonic()
         contents = workload.contents(tables[OURS])
         assert contents == workload.contents(tables[NEVER])  # noqa: S101
         report = _compacted(settings, [tables[OURS], tables[OURS_UCS]])
         for name in (OURS, OURS_UCS):
             assert workload.contents(tables[name]) == contents  # noqa: S101
-        answer = _read(workload, tables) | {"dropped": report["dropped"], "bytes_rewritten": report["bytes_rewritten"]}
+        done = {"dropped": report["dropped"], "bytes_rewritten": report["bytes_rewritten"]}
+        left = {name: workload.left_alone(tables[name]) for name in (LEFT_STCS, LEFT_UCS)}
+        answer = _read(workload, tables) | done | {"left_alone": {"seconds": round(time.monotonic() - began), **left}}
         for table in tables.values():
             store.drop_table(table)
     return answer
@@ -72,8 +84,13 @@ def _compacted(settings: Settings, tables: list[TableRef]) -> dict[str, Any]:
 
 
 def _read(workload: Workload, tables: dict[str, TableRef]) -> dict[str, Any]:
-    seconds = workload.read_heads(list(tables.values()), ROUNDS)
-    never = seconds[tables[NEVER]]
-    ratios = {name: round(seconds[table] / never, 2) for name, table in tables.items() if name != NEVER}
-    met = {name: workload.tombstones_read(table) for name, table in tables.items()}
-    return {"never_ms": round(1_000 * never, 2), "ratio": ratios, "tombstones_read": met}
+    """What was left alone takes so long to read that a few rounds tell; the others are compared more closely."""
+    everywhere = workload.read_heads(list(tables.values()), FEW_ROUNDS)
+    closely = workload.read_heads([tables[name] for name in (NEVER, OURS, OURS_UCS)], ROUNDS)
+    never = closely[tables[NEVER]]
+    ratios = {name: round(closely[tables[name]] / never, 2) for name in (OURS, OURS_UCS)}
+    ratios |= {name: round(everywhere[tables[name]] / everywhere[tables[NEVER]], 2) for name in (LEFT_STCS, LEFT_UCS)}
+    met = all(closely[tables[name]] <= GOAL * never for name in (OURS, OURS_UCS))
+    read = {name: workload.tombstones_read(table) for name, table in tables.items()}
+    told = {"never_ms": round(1_000 * never, 2), "ratio": ratios, "goal": GOAL, "met": met}
+    return told | {"tombstones_read": read}

@@ -2,7 +2,7 @@
 
 Removes tombstones that lie dense in a node's files. On each node of the setting `compaction_nodes`: measure the files,
 plan, compact what is proved to drop something, measure again, report. It runs by `compaction_schedule`, after a sweep
-that wrote more tombstones than `compaction_after_tombstones`, and when somebody triggers it. It may be killed, cleared
+or a scan that wrote more tombstones than `compaction_after_tombstones`, and when somebody triggers it. It may be killed, cleared
 and run twice: Cassandra keeps its old files until the new ones are complete, and every try looks anew.
 
 **When it is red**
@@ -12,14 +12,14 @@ and run twice: Cassandra keeps its old files until the new ones are complete, an
 | `prepare` | its log says what is missing (a pool, a connection) and the command that mends it; then clear it |
 | `….measure` | it was tried again already; its log says which file or program could not be reached: mend `compaction_nodes`, clear it |
 | `….plan`, `….compact` | its log says what `nodetool` answered; see that the node is up, clear it. Other nodes are not held up |
-| `check` | reads of a partition are about to fail: its log names table, token and the number of dead cells; see below |
+| `check` | reads of a partition are about to fail: its log names table, token and the number of dead cells; see below. Or a compaction failed: it says what `nodetool` answered |
 | `finish` | says only that something above is red |
 
 | the report says that tombstones are kept by | what to do |
 | --- | --- |
 | gc_grace | wait until the time it names; or repair more often and lower gc_grace_seconds of the table |
 | an overlap that is too large, the budget | trigger it with more *Bytes at most* at a quiet hour |
-| a repair, a busy server | nothing: the next run looks again |
+| a repair, a busy server | nothing: it waited for `compaction_wait_s`, and the next run looks again |
 | anything else | the sentence names the command that mends it, where there is one |
 
 A partition near failing is alerted about once a day while it lasts (`compaction_alert_again_s`), the run is red every

@@ -10,7 +10,9 @@ import os
 import re
 import shlex
 import tomllib
+from collections.abc import Sequence
 from decimal import Decimal
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -38,6 +40,8 @@ from sweep_tasks.errors import BadValue
 
 FILE_VARIABLE = "SWEEPFLOW_CONFIG"
 MIB = 1024 * 1024
+MAX_PAGE_VERSIONS = 100_000
+"""Of a scan: a page is held in memory, by every worker."""
 
 
 def _listed(given: Any) -> Any:
@@ -75,8 +79,15 @@ def _words(given: Any) -> Any:
         raise PydanticCustomError("command", "is not a command: {problem}", {"problem": str(error)}) from None
 
 
+def _folders(given: Any) -> Any:
+    """A string names at least one."""
+    return _listed(given) or [""] if isinstance(given, str) else given
+
+
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-_PASSWORDS = ("-pw", "--password")
+_PASSWORDS = ("-pw", "--password", "--token")
+_PASSWORD_GIVEN = re.compile(r"\w*(PASS|PASSWORD|SECRET|TOKEN)\w*=.", re.IGNORECASE)
+"""A variable of the environment, as `env` takes it."""
 
 
 class CompactionNode(BaseModel):
@@ -84,7 +95,8 @@ class CompactionNode(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    data: Annotated[tuple[str, ...], BeforeValidator(_listed)]
+    data: Annotated[tuple[str, ...], BeforeValidator(_folders)]
+    """None of them, but in so many words: nobody here can read the node's files."""
     prefix: Words = ()
     nodetool: Words = ("nodetool",)
     sstabledump: Words = ("sstabledump",)
@@ -202,7 +214,7 @@ class Settings(BaseSettings):
     )
     legacy_ranges: int = Field(default=64, ge=1, le=10_000, description="parts in which a table is scanned")
     legacy_batch_versions: int = Field(
-        default=5_000, gt=0, description="versions that a scan of a table fetches at once"
+        default=5_000, gt=0, le=MAX_PAGE_VERSIONS, description="versions that a scan of a table fetches at once"
     )
     legacy_versions_per_s: int = Field(
         default=100_000, ge=0, description="versions that a scan of a table examines in a second; 0: no limit"
@@ -300,6 +312,9 @@ class Settings(BaseSettings):
     compaction_budget_bytes: int = Field(
         default=50 * 1024 * MIB, gt=0, description="bytes that one run may have one node rewrite"
     )
+    compaction_wait_s: float = Field(
+        default=300.0, ge=0, description="how long a run waits for compactions of the server's own before it gives up"
+    )
     compaction_read_tombstones: int = Field(
         default=1_000,
         description="tombstones one read met at which its table's files come last in the plan; 0 or less: they don't",
@@ -317,7 +332,7 @@ class Settings(BaseSettings):
     compaction_after_tombstones: int = Field(
         default=1_000_000,
         ge=0,
-        description="a run of the sweep that wrote more tombstones than this starts a compaction; 0: none does",
+        description="a sweep or scan that wrote more tombstones than this starts a compaction; 0: none does",
     )
     compaction_alert_again_s: int = Field(
         default=86_400, ge=0, description="how long a partition near failing is not alerted about again; 0: each run"
@@ -413,14 +428,24 @@ def _without(problem: str | None, settings: Checked) -> Checked:
 
 
 def _node_problem(node: CompactionNode) -> str | None:
-    if not node.data or not all(folder.startswith("/") for folder in node.data):
-        return "data names the node's data folders, by their whole paths: /var/lib/cassandra/data"
+    if not all(folder.startswith("/") for folder in node.data):
+        return (
+            "data names the node's data folders, by their whole paths: /var/lib/cassandra/data; [] if none is in reach"
+        )
     for name in ("nodetool", "sstabledump", "sstablemetadata"):
         if not getattr(node, name):
             return f"{name} is empty; leave it out, or name the command"
-    if any(word.partition("=")[0] in _PASSWORDS for word in node.nodetool):
-        return "nodetool has a password, which every user of the machine could see; use -pwf and a file"
+    for name in ("prefix", "nodetool", "sstabledump", "sstablemetadata"):
+        if _has_password(getattr(node, name)):
+            return f"{name} has a password, which every user of the machine could see; use -pwf and a file, or a key"
     return None
+
+
+def _has_password(words: Sequence[str]) -> bool:
+    if any(word.partition("=")[0] in _PASSWORDS or _PASSWORD_GIVEN.match(word) for word in words):
+        return True
+    behind = words[1 + next((at for at, word in enumerate(words) if Path(word).name == "sshpass"), len(words)) :]
+    return any(word.startswith("-p") for word in takewhile(lambda word: word.startswith("-"), behind))
 
 
 def _cassandra_problem(settings: Settings) -> str | None:

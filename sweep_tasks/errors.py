@@ -213,7 +213,8 @@ class LegacySweepRunning(AlreadyExists):
     def __init__(self, table: object, run: str, owner: str, since: str, heard_of: str) -> None:
         super().__init__(
             f"table: {table} is being swept by run {run} of {owner} since {since}, last heard of at {heard_of}; wait "
-            "for it, cancel it, or go on with it if it was cut off"
+            f"for it, or cancel it ('sweepflow legacy-sweep {table} --cancel'), then the next start goes on with it; "
+            "one that stays silent was cut off and is gone on with by itself (setting legacy_silent_s)"
         )
         self.run = run
         self.owner = owner
@@ -295,6 +296,10 @@ class ReadsNearFailing(NeedsAttention):
     """Of partitions that a read soon gives up on, for all the dead cells in them."""
 
 
+class CompactionFailed(NeedsAttention):
+    """Of compactions that a node did not carry out."""
+
+
 class MetricsNotTaken(SweepflowError):
     """A collector of figures refused them or did not answer; nothing was lost, the next time tells them again."""
 
@@ -321,6 +326,13 @@ class AirflowNotReady(SweepflowError):
 
 class AirflowUnreachable(AirflowNotReady):
     retryable = True
+
+
+class AirflowHasOne(AirflowNotReady):
+    """Airflow answered that there is such a thing already."""
+
+    code = "exists"
+    exit_code = EXIT_CONFLICT
 
 
 class AirflowHasNone(AirflowNotReady):
@@ -376,6 +388,13 @@ class SSTableUnreadable(SweepflowError):
         super().__init__(f"file: {file} can't be measured, {problem}; check it with 'nodetool verify' on its table")
 
 
+class SSTableTooOld(SSTableUnreadable):
+    def __init__(self, file: object) -> None:
+        SweepflowError.__init__(
+            self, f"file: {file} has the format of an old Cassandra; run 'nodetool upgradesstables' on its table first"
+        )
+
+
 # --- nodes of Cassandra -----------------------------------------------------------------------------------------
 
 
@@ -387,7 +406,7 @@ class NodeUnreachable(SweepflowError):
     retryable = True
 
     def __init__(self, prefix: Sequence[str], program: str, problem: str) -> None:
-        through = f"through '{' '.join(prefix)}'" if prefix else "on this machine"
+        through = f"through '{prefix[0]}'" if prefix else "on this machine"  # its other words may be nobody's business
         super().__init__(f"node: {program} can't be run {through}: {problem}; check setting compaction_nodes")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -29,6 +29,7 @@ _WORDS = {
     Reason.LONG_RUN: "readers step over a long run of dead cells",
     Reason.OVERLAP: "many tombstones for the keys around them",
     Reason.READ: "a read of its table met many tombstones",
+    Reason.SWEPT: "sweeps have deleted much there",
     Reason.BELOW_THRESHOLD: "too few of its blocks are dense",
     Reason.EMPTY: "it has no blocks",
     Reason.SWITCHED_OFF: "switched off by the settings",
@@ -60,7 +61,7 @@ def show_plan(
     """
     with command(ctx, store, as_json) as run:
         verdicts = plan(read_statistics(_readable(stats)), thresholds_in(run.settings))
-        run.answer({"plan": [_described(each) for each in verdicts]}, lambda out: _print_plan(out, verdicts))
+        run.answer({"plan": [each.document() for each in verdicts]}, lambda out: _print_plan(out, verdicts))
 
 
 def _readable(stats: Path) -> Iterator[str]:
@@ -68,22 +69,6 @@ def _readable(stats: Path) -> Iterator[str]:
         yield from lines_of(stats)
     except UnicodeDecodeError as error:
         raise BadValue("stats", "standard input is not UTF-8; write JSON lines in UTF-8") from error
-
-
-def _described(verdict: Verdict) -> dict[str, Any]:
-    """What was not in a file's statistics is not in the answer either."""
-    answer = {
-        "file": verdict.file,
-        "ratio": float(verdict.density.ratio),
-        "eligible": verdict.eligible,
-        "reason": verdict.reason.value,
-        "rank": verdict.rank,
-    }
-    if verdict.reads is not None:
-        answer |= {"longest_run": verdict.longest_run, "reads": verdict.reads.value}
-    if verdict.overlap is not None:
-        answer["overlap"] = float(verdict.overlap)
-    return answer
 
 
 def _print_plan(out: Console, verdicts: list[Verdict]) -> None:

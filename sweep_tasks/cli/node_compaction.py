@@ -19,7 +19,8 @@ from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.cli.steps import Steps
 from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.compaction.sentences import shown_moment
-from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.errors import BadValue, NodetoolFailed, NoTombstones, SweepflowError
+from sweep_tasks.store import StoreLocation
 
 Document = dict[str, Any]
 
@@ -71,6 +72,9 @@ def _on_each(
     work: Callable[[str, Callable[[str], None]], Document],
     show: Callable[[Console, Document], None],
 ) -> None:
+    location = StoreLocation.parse(run.settings.store)
+    if not location.cassandra:
+        raise NoTombstones(location.scheme)
     names = list(chosen or run.settings.compaction_nodes)
     if not names:
         raise BadValue("setting compaction_nodes", "names no node; docs/compaction.md says how it is written")
@@ -81,6 +85,8 @@ def _on_each(
     run.answer({"nodes": found}, lambda out: _print_nodes(out, found, show))
     if failed:
         raise typer.Exit(failed[0].exit_code)
+    if any(each.get("report", {}).get("failed") for each in found):
+        raise typer.Exit(NodetoolFailed.exit_code)
 
 
 def _attempted(
@@ -112,17 +118,13 @@ def _round(
     settings = run.settings
     before = _measured(run, name, tables, say)
     say(f"{name}: planning")
-    planned = rounds.plan(settings, name, before, tables)
+    planned = rounds.plan(settings, name, before, tables, budget)
     if not dry_run and planned["compactions"]:
         say(f"{name}: compacting, {len(planned['compactions'])} planned")
     done = rounds.compact(settings, name, planned, budget, dry_run)
     after = before if dry_run or not done["compactions"] else _measured(run, name, tables, say)
-    return {
-        "node": name,
-        "plan": planned,
-        "done": done,
-        "report": rounds.report(before, planned, done, after),
-    }
+    report = rounds.report(before, planned, done, after)
+    return {"node": name, "plan": planned, "done": done, "report": report}
 
 
 # --- for people -----------------------------------------------------------------------------------------------------
@@ -141,14 +143,15 @@ def _print_nodes(out: Console, nodes: list[Document], show: Callable[[Console, D
 def _print_measured(out: Console, found: Document) -> None:
     shown = Table("table", _number("files"), _number("size"), _number("droppable"), _number("waiting"), "all droppable")
     for name, each in found["tables"].items():
-        if each["files"]:
+        if each["files"] or each["droppable"] or each["waiting"]:
             moment = each["droppable_from_s"]
             counts = (str(each["files"]), decimal(each["bytes"]), str(each["droppable"]), str(each["waiting"]))
             shown.add_row(escape(name), *counts, f"at {shown_moment(moment)}" if moment else "")
     out.print(shown if shown.rows else "there are no files")
     for problem in (*found["gone"], *found["unreadable"]):
         out.print(f"left out: {escape(problem)}", highlight=False)
-    out.print(f"statistics: {escape(found['statistics'])}", highlight=False)
+    if found["statistics"]:
+        out.print(f"statistics: {escape(found['statistics'])}", highlight=False)
 
 
 def _print_round(out: Console, found: Document) -> None:
@@ -167,8 +170,9 @@ def _print_compactions(out: Console, done: Document) -> None:
     )  # fmt: skip
     for each in done["compactions"]:
         size = each["bytes_expected"] if done["dry_run"] else each["bytes_read"]
-        dropped = "-" if done["dry_run"] else str(each["dropped"])
-        others = str(len(each["files"]) - 1)
+        known = "?" if each["dropped"] is None else str(each["dropped"])
+        dropped = "-" if done["dry_run"] else known
+        others = str(max(0, len(each["files"]) - 1))
         row = (each["table"], Path(each["candidate"]).name, others, decimal(size), str(each["tombstones_expected"]))
         shown.add_row(*map(escape, row), dropped, each["outcome"])
     out.print(shown)

@@ -14,8 +14,7 @@ from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.model import TableRef
-from sweep_tasks.sweep.deletions import Deletions, Left
-from sweep_tasks.sweep.ranges import DeletedRange
+from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.tally import Kind
 
 _SHOWN = 20
@@ -52,16 +51,25 @@ def show_ranges(
 
 
 def _found(run: Command, table: str | None, node: str | None, at_least: int, done: bool) -> Iterator[dict[str, Any]]:
-    deletions, now_ms = Deletions(run.store), SystemClock().now_ms()
+    from sweep_tasks.compaction.by_ranges import described, swept_of
+    from sweep_tasks.store.cassandra.store import CassandraStore
+
+    assert isinstance(run.store, CassandraStore)  # noqa: S101 (the one store with a ring)
+    physical, now_ms = run.store.physical_tables(), SystemClock().now_ms()
     for each in _tables(run, table):
-        left = deletions.left(each, run.settings.cassandra_gc_grace_s, now_ms, node)
-        if left is None:
+        swept = swept_of(run.store, physical[each], node, now_ms, at_least) if each in physical else None
+        if swept is None:
             continue
-        dense = left.tally.tombstone_histogram().dense_ranges(at_least)
         if done and node:
-            for found in dense:
-                deletions.compacted(each, node, now_ms, found.first_token, found.last_token)
-        yield _described(each, left, dense)
+            for found in swept.dense:
+                Deletions(run.store).compacted(each, node, now_ms, found.first_token, found.last_token)
+        yield {
+            "table": str(each),
+            "since": from_ms(swept.left.since_ms).to_date_string(),
+            **{f"{kind}": swept.left.tally.by_kind[kind].deleted for kind in Kind},
+            "gc_grace_s": physical[each].gc_grace_s,
+            "dense": [{k: v for k, v in told.items() if k != "table"} for told in described(swept, len(swept.dense))],
+        }
 
 
 def _tables(run: Command, name: str | None) -> list[TableRef]:
@@ -72,24 +80,6 @@ def _tables(run: Command, name: str | None) -> list[TableRef]:
     if wanted not in tables:
         raise UnknownTable(wanted)
     return [wanted]
-
-
-def _described(table: TableRef, left: Left, dense: list[DeletedRange]) -> dict[str, Any]:
-    droppable = left.droppable.tombstone_histogram()
-    return {
-        "table": str(table),
-        "since": from_ms(left.since_ms).to_date_string(),
-        **{f"{kind}": left.tally.by_kind[kind].deleted for kind in Kind},
-        "dense": [
-            {
-                "first_token": each.first_token,
-                "last_token": each.last_token,
-                "tombstones": each.deleted,
-                "droppable": min(each.deleted, droppable.deleted_between(each.first_token, each.last_token)),
-            }
-            for each in dense
-        ],
-    }
 
 
 def _print_no_ring(out: Console) -> None:

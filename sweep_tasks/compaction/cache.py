@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Container, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -18,11 +17,11 @@ from sweep_tasks.compaction.chunks import UNCOMPRESSED_BLOCK
 from sweep_tasks.compaction.sstables import Identity
 from sweep_tasks.compaction.tombstones import Measured
 from sweep_tasks.errors import BadValue
+from sweep_tasks.whole_files import write_whole
 
-_FORMAT = 2
+_FORMAT = 3
 """One more whenever something else is counted, or counted in another way."""
 _SUFFIX = ".json"
-_DRAFT = ".draft"
 
 
 class Cache:
@@ -42,6 +41,7 @@ class Cache:
         format_ = [_FORMAT, uncompressed_block]
         content = {"format": format_, "identity": identity, "measured": measured.as_json()}
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             write_whole(self._file(identity.path), json.dumps(content, separators=(",", ":")))
         except OSError as error:
             raise BadValue(
@@ -70,16 +70,3 @@ class Cache:
         except (FileNotFoundError, ValueError):
             return None
         return kept if isinstance(kept, dict) else None
-
-
-def write_whole(file: Path, content: str) -> None:
-    """Whoever reads it meanwhile finds the former content, or none."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft, name = tempfile.mkstemp(suffix=_DRAFT, dir=file.parent)
-    try:
-        with os.fdopen(draft, "w") as out:
-            out.write(content)
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

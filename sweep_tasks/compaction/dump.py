@@ -153,7 +153,12 @@ def _start(command: list[str], complaints: IO[bytes]) -> subprocess.Popen[bytes]
 
 
 def _problem(complaints: IO[bytes], otherwise: str) -> str:
-    """Only the name of an exception: what stands behind it may be a key."""
     complaints.seek(0)
-    named = _EXCEPTION.findall(complaints.read(_AT_ONCE).decode(errors="replace"))
-    return f"sstabledump ended with {named[-1]}" if named else otherwise
+    named = exception_in(complaints.read(_AT_ONCE).decode(errors="replace"))
+    return f"sstabledump ended with {named}" if named else otherwise
+
+
+def exception_in(complaints: str) -> str | None:
+    """Only the name of an exception: what stands behind it may be a key."""
+    named = _EXCEPTION.findall(complaints)
+    return named[-1] if named else None

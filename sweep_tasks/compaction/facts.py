@@ -7,16 +7,17 @@ partitions, both coarsely enough to stay small: what is joined counts as written
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 from sweep_tasks.compaction.sstables import Identity
-from sweep_tasks.sweep.ranges import TokenHistogram
 
 MOST_WRITE_TIMES = 32
 MOST_RANGES = 256
+_PLACES = ("holds", "buries")
 
 
 class Written(NamedTuple):
@@ -24,6 +25,30 @@ class Written(NamedTuple):
 
     at: int
     tombstones: int
+
+
+class Places(NamedTuple):
+    """Ranges of the ring, 2**bits of them, in which a file has something. Of many files these are held at once, so they
+    take no more room than their numbers do."""
+
+    bits: int
+    ranges: Sequence[int]
+    """In their order."""
+
+    @classmethod
+    def of(cls, bits: int, ranges: Iterable[int]) -> Self:
+        return cls(bits, array("Q", ranges))
+
+    @classmethod
+    def in_histogram(cls, document: Mapping[str, Any]) -> Self:
+        """As `TokenHistogram.document` tells it."""
+        return cls.of(document["bits"], (number for number, _ in document["deleted"]))
+
+    def meets(self, other: Places) -> bool:
+        """Whether both may have something in the same place. Yes is a guess, as ranges count whole; no is certain."""
+        bits = min(self.bits, other.bits)
+        ours = {number >> (self.bits - bits) for number in self.ranges}
+        return any(number >> (other.bits - bits) in ours for number in other.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +65,10 @@ class Facts:
     all_from_s: int | None
     longest_run: int
     run_token: int | None
-    holds: Mapping[str, Any]
-    buries: Mapping[str, Any]
+    holds: Places
+    """Where on the ring its partitions are."""
+    buries: Places
+    """And where its tombstones are."""
 
     @property
     def tombstones(self) -> int:
@@ -56,16 +83,23 @@ class Facts:
 
     def shares_partitions_with(self, other: Facts) -> bool:
         """Whether the other may hold a partition that this one has tombstones in."""
-        return TokenHistogram.of(self.buries).meets(TokenHistogram.of(other.holds))
+        return self.buries.meets(other.holds)
 
     def as_json(self) -> dict[str, Any]:
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {**plain, "identity": list(self.identity), "droppable": [list(each) for each in self.droppable]}
+        places = {name: [plain[name].bits, list(plain[name].ranges)] for name in _PLACES}
+        return {
+            **plain,
+            **places,
+            "identity": list(self.identity),
+            "droppable": [list(each) for each in self.droppable],
+        }
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Self:
         droppable = [Written(*each) for each in kept["droppable"]]
-        return cls(**{**kept, "identity": Identity(*kept["identity"]), "droppable": droppable})
+        places = {name: Places.of(*kept[name]) for name in _PLACES}
+        return cls(**{**kept, **places, "identity": Identity(*kept["identity"]), "droppable": droppable})
 
 
 def later_joined(written: Mapping[int, int]) -> list[Written]:

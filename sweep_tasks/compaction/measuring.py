@@ -23,6 +23,7 @@ from sweep_tasks.compaction.entries import (
 )
 from sweep_tasks.compaction.facts import MOST_RANGES
 from sweep_tasks.compaction.placing import Placing
+from sweep_tasks.compaction.runs import SHORT, Longest, PartitionRun
 from sweep_tasks.compaction.sstables import Identity, SSTable
 from sweep_tasks.compaction.tombstones import Measured, Pile, SSTableStatistics
 from sweep_tasks.errors import BadValue, SSTableGone, SSTableUnreadable
@@ -45,6 +46,7 @@ def measure(
     uncompressed_block: int = UNCOMPRESSED_BLOCK,
 ) -> SSTableStatistics:
     """Reads the whole file, unless the cache knows it; `identity`: of the file, where that was just looked up."""
+    sstable.check_format()
     identity = identity or sstable.identity()
     measured = cache.find(identity, uncompressed_block) if cache else None
     if measured is None or not measured.holds_at(now_s):
@@ -83,8 +85,8 @@ class _Count:
         self._ages: tuple[int, int] | None = None
         self._keys: tuple[str, str] | None = None
         self._partitions = self._rows = self._bounds = self._deleted_partitions = 0
-        self._run = self._longest_run = 0
-        self._run_token: int | None = None
+        self._run = self._longest_run = self._last_deleted = 0
+        self._runs = Longest()
         self._token = self._buried = 0
         self._holds, self._buries = TokenHistogram(MOST_RANGES), TokenHistogram(MOST_RANGES)
         self._before = 0
@@ -99,7 +101,8 @@ class _Count:
 
     def finished(self) -> Measured:
         self._placing.end(self._chunks.data_length)
-        self._buries.add(self._token, self._buried)
+        self._close()
+        runs = self._runs.found()
         first, last = self._keys or ("", "")
         first_deleted, last_deleted = self._ages or (None, None)
         return Measured(
@@ -112,8 +115,9 @@ class _Count:
             rows=self._rows,
             bounds=self._bounds,
             deleted_partitions=self._deleted_partitions,
-            longest_run=self._longest_run,
-            run_token=self._run_token,
+            longest_run=runs[0].longest if runs else 0,
+            run_token=runs[0].token if runs else None,
+            runs=[run for run in runs if run.longest > SHORT],
             first_token=_token(first),
             last_token=_token(last),
             first_deleted_s=first_deleted,
@@ -128,7 +132,7 @@ class _Count:
         (key,) = partition["key"]
         self._keys = (self._keys[0] if self._keys else key, key)
         self._partitions += 1
-        self._buries.add(self._token, self._buried)
+        self._close()
         self._token, self._buried = _token(key), 0
         self._holds.add(self._token)
         reading = reading_of_partition(partition)
@@ -136,7 +140,13 @@ class _Count:
         self._buried += len(reading.deleted_s)
         self._before = head(self._version, len(key) // 2, bool(reading.deleted_s))
         self._placing.at(partition["position"], reading, self._before)
-        self._run = 0
+
+    def _close(self) -> None:
+        """The partition that was read up to here, if there was one."""
+        self._buries.add(self._token, self._buried)
+        if self._longest_run:
+            self._runs.add(PartitionRun(self._longest_run, self._token, self._last_deleted))
+        self._run = self._longest_run = self._last_deleted = 0
 
     def _row(self, row: dict[str, Any]) -> None:
         self._rows += 1
@@ -156,8 +166,8 @@ class _Count:
         """A reader goes on over what is dead until it meets something alive."""
         self._buried += len(reading.deleted_s)
         self._run = 0 if reading.alive else self._run + len(reading.deleted_s)
-        if self._run > self._longest_run:
-            self._longest_run, self._run_token = self._run, self._token
+        self._longest_run = max(self._longest_run, self._run)
+        self._last_deleted = max(self._last_deleted, *reading.deleted_s, 0)
 
     def _place(self, position: int, size: int, reading: Reading) -> None:
         if not reading.deleted_s:

@@ -7,7 +7,7 @@ each time, for all files at once, with Cassandra's `sstablemetadata`. Its answer
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,14 @@ _FIELDS = {
     "level": re.compile(r"^SSTable Level: (\d+)$", re.MULTILINE),
 }
 _REPAIRED = re.compile(r"^Repaired at: (\d+)", re.MULTILINE)
+_COVERS = re.compile(r"^Replay positions covered: (.*)$", re.MULTILINE)
+_POSITION = re.compile(r"segmentId=(-?\d+), position=(-?\d+)")
 _PENDING_REPAIR = re.compile(r"^Pending repair: (\S+)$", re.MULTILINE)
+
+
+Position = tuple[int, int]
+"""Segment and place in it."""
+Stretch = tuple[Position, Position]
 
 
 class Metadata(NamedTuple):
@@ -33,6 +40,9 @@ class Metadata(NamedTuple):
     level: int = 0
     repaired: bool = False
     pending_repair: bool = False
+    covers: tuple[Stretch, ...] = ()
+    """What was written to the commit log between these positions is in it: those of a flush, or of all files that were
+    compacted into it. None if it came from another node."""
 
 
 def metadata_of(node: Node, files: Collection[Path]) -> dict[Path, Metadata]:
@@ -51,5 +61,27 @@ def metadata_in(said: str) -> Iterator[tuple[Path, Metadata]]:
         numbers = {name: int(each[1]) for name, each in found.items() if each}
         yield (
             Path(f"{file}-{DATA}"),
-            Metadata(**numbers, repaired=repaired[1] != "0", pending_repair=pending[1] != "--"),
+            Metadata(**numbers, repaired=repaired[1] != "0", pending_repair=pending[1] != "--", covers=_covers(text)),
         )
+
+
+def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
+    """In their order, those that touch as one, as Cassandra joins them in what it compacts."""
+    found: list[Stretch] = []
+    for start, end in sorted(stretches):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return tuple(found)
+
+
+def meet(one: Iterable[Stretch], other: Sequence[Stretch]) -> bool:
+    """Whether they have more in common than an end."""
+    return any(max(start, begins) < min(end, ends) for start, end in one for begins, ends in other)
+
+
+def _covers(text: str) -> tuple[Stretch, ...]:
+    told = _COVERS.search(text)
+    positions = [(int(segment), int(place)) for segment, place in _POSITION.findall(told[1] if told else "")]
+    return joined(zip(positions[::2], positions[1::2], strict=True))

@@ -7,7 +7,6 @@ of the former ones when they are complete. Files that can't be measured are name
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,16 +18,17 @@ from typing import NamedTuple, TextIO
 from sweep_tasks.compaction.cache import Cache
 from sweep_tasks.compaction.measuring import measure
 from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.remembered import Remembered
+from sweep_tasks.compaction.remembered import DECLINED, FRUITLESS, Remembered
 from sweep_tasks.compaction.sstables import Identity, SSTable, sstables_in
 from sweep_tasks.compaction.summary import Document, Summary
-from sweep_tasks.compaction.thresholds import thresholds_in
+from sweep_tasks.compaction.thresholds import check_tables, thresholds_in
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, NoTombstones, SSTableGone, SSTableUnreadable, UnknownTable
 from sweep_tasks.model import TableRef
 from sweep_tasks.opening import borrowed_store
 from sweep_tasks.store.cassandra.options import PhysicalTable
 from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.whole_files import whole_file
 
 GONE, UNREADABLE = "gone", "unreadable"
 
@@ -59,6 +59,12 @@ class Order:
     """Where the lines go."""
 
     def files(self) -> dict[SSTable, Identity]:
+        if not self.node.data:
+            raise BadValue(
+                "setting compaction_nodes",
+                f"{self.node.name} names no data folder, so its files are out of reach; 'sweepflow compaction measure' "
+                "tells what sweeps have counted there",
+            )
         found: dict[SSTable, Identity] = {}
         for keyspace in {table.keyspace for table in self.tables.values()}:
             names = {table.name for table in self.tables.values() if table.keyspace == keyspace}
@@ -87,11 +93,13 @@ class Order:
 
 
 def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, PhysicalTable]:
-    """By their names in Cassandra, with the keyspace; all of the store if none is named."""
+    """By their names in Cassandra, with the keyspace; all of the store if none is named. No other may be in the setting
+    that has thresholds for tables."""
     with borrowed_store(settings) as store:
         if not isinstance(store, CassandraStore):
             raise NoTombstones(settings.store.partition(":")[0])
         found = store.physical_tables()
+    check_tables(settings, found.values())
     qualified = {table.qualified: table for table in found.values()}
     wanted = [_found(name, found, qualified) for name in names]
     return {table.qualified: table for table in wanted} if wanted else qualified
@@ -101,10 +109,10 @@ def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Doc
     """Measures, keeps the lines, returns the summary; forgets what was known of files that are gone."""
     files = order.files()
     near_share = Fraction(settings.compaction_near_fail_share)
-    summary = Summary(order.node.name, order.now_s, thresholds_in(settings), near_share)
+    summary = Summary(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
     for name, table in sorted(order.tables.items()):
         summary.table(name, table.gc_grace_s)
-    with draft(order.statistics) as out:
+    with _lines_of(order) as out:
         for outcome in measuring(order, list(files.items())) if files else ():
             if outcome.line is None or outcome.brief is None:
                 summary.leave_out(outcome.kind or UNREADABLE, outcome.problem or "")
@@ -126,17 +134,13 @@ def in_threads(at_once: int) -> Measuring:
 
 
 @contextmanager
-def draft(to: Path) -> Iterator[TextIO]:
-    """A file that takes its place when it is complete."""
-    partial = to.with_name(f"{to.name}.{os.getpid()}")
+def _lines_of(order: Order) -> Iterator[TextIO]:
     try:
-        with partial.open("w", encoding="utf-8") as out:
+        with whole_file(order.statistics) as out:
             yield out
-        partial.replace(to)
     except OSError as error:
-        raise BadValue("to", f"{to} can't be written: {error.strerror}; name a file in a folder that exists") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        problem = f"{order.statistics} can't be written: {error.strerror}; name a file in a folder that exists"
+        raise BadValue("to", problem) from error
 
 
 def _found(name: str, tables: dict[TableRef, PhysicalTable], qualified: dict[str, PhysicalTable]) -> PhysicalTable:
@@ -148,12 +152,14 @@ def _found(name: str, tables: dict[TableRef, PhysicalTable], qualified: dict[str
     return table
 
 
-def remembered(order: Order) -> Remembered:
-    return Remembered(order.cache / "compaction", order.node.name)
+def remembered(order: Order, what: str = FRUITLESS) -> Remembered:
+    return Remembered(order.cache / "compaction", order.node.name, what)
 
 
 def _forget_gone(order: Order, files: dict[SSTable, Identity]) -> None:
     folders = [folder / table.keyspace / table.name for folder in order.node.data for table in order.tables.values()]
-    remembered(order).forget_gone([f"{folder}-" for folder in folders], {str(sstable.data) for sstable in files})
+    for what in (FRUITLESS, DECLINED):
+        standing = {str(sstable.data) for sstable in files}
+        remembered(order, what).forget_gone([f"{folder}-" for folder in folders], standing)
     labels = [f"{order.node.reach.label(folder)}-" for folder in folders]
     Cache(order.cache / "sstables").forget_gone(labels, {identity.path for identity in files.values()})

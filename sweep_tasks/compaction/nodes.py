@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sweep_tasks.compaction.dump import Tools
+from sweep_tasks.compaction.dump import Tools, exception_in
 from sweep_tasks.compaction.reach import Reach
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import NodetoolFailed, NodeUnreachable, UnknownNode
@@ -51,10 +51,10 @@ class Node:
         return self._said([*self.nodetool_command, *arguments], f"nodetool {arguments[0]}", patience_s)
 
     def sstablemetadata(self, files: Sequence[Path]) -> str:
-        """It tells of each file that it can read, and complains of the others."""
-        return self._said([*self.metadata_command, *map(str, files)], "sstablemetadata", _LOOK_PATIENCE_S)
+        """It tells of each file that it can read, and complains of the others. Keys of rows are among what it says."""
+        return self._said([*self.metadata_command, *map(str, files)], "sstablemetadata", _LOOK_PATIENCE_S, quoted=False)
 
-    def _said(self, program: Sequence[str], what: str, patience_s: int) -> str:
+    def _said(self, program: Sequence[str], what: str, patience_s: int, quoted: bool = True) -> str:
         try:
             done = subprocess.run(  # noqa: S603
                 self.reach.command(program),
@@ -70,6 +70,10 @@ class Node:
         except subprocess.TimeoutExpired:
             raise NodetoolFailed(f"node: {what} on {self.name} was not done after {patience_s} s; look at it") from None
         if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-_LINES_SHOWN:]
-            raise NodetoolFailed(f"node: {what} failed on {self.name}: {' '.join(map(str.strip, said))[:400]}")
+            problem = _last_words(done.stderr) if quoted else exception_in(done.stderr)
+            raise NodetoolFailed(f"node: {what} failed on {self.name}: {problem or 'it did not say why'}")
         return done.stdout
+
+
+def _last_words(said: str) -> str:
+    return " ".join(map(str.strip, said.strip().splitlines()[-_LINES_SHOWN:]))[:400]

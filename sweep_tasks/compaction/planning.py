@@ -8,11 +8,13 @@ counted down as they are taken; a candidate that does not fit is left for the ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from sweep_tasks.compaction.proof import Blocked, Blocker, Proven, TableFacts, droppable_in, prove
 from sweep_tasks.compaction.rules import Reason, Verdict
+
+_WEEK_S = 7 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,28 @@ class Plan:
     stopped: tuple[Stopped, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Candidates that an earlier run tried for nothing, each with the cause that was found then."""
+
+    fruitless: Mapping[str, str] = field(default_factory=dict)
+    """Compacted, and nearly nothing was dropped."""
+    declined: Mapping[str, str] = field(default_factory=dict)
+    """Not compacted by the server, though it was asked to."""
+    now_s: int = 0
+
+    def in_the_way(self, candidate: str, table: TableFacts) -> Blocker | None:
+        if self.fruitless.get(candidate) == cause_of(candidate, table):
+            return Blocker.FRUITLESS
+        asked = self.declined.get(candidate) == declined_cause(candidate, table, self.now_s)
+        return Blocker.DECLINED if asked else None
+
+
 class _Draft:
-    def __init__(self, tables: Mapping[str, TableFacts], budget: int, fruitless: Mapping[str, str]) -> None:
+    def __init__(self, tables: Mapping[str, TableFacts], budget: int, tried: Tried) -> None:
         self._tables = tables
         self._budget = self._left = budget
-        self._fruitless = fruitless
+        self._tried = tried
         self.compactions: list[Compaction] = []
         self.stopped: list[Stopped] = []
 
@@ -64,8 +83,8 @@ class _Draft:
             return  # it is gone, and what took its place will be measured
         if any(verdict.file in each.files for each in self.compactions):
             return
-        if self._fruitless.get(verdict.file) == cause_of(verdict.file, table):
-            self._stop(verdict, table, Blocked(Blocker.FRUITLESS))
+        if tried := self._tried.in_the_way(verdict.file, table):
+            self._stop(verdict, table, Blocked(tried))
             return
         found = prove(verdict.file, verdict.reason, table, self._budget)
         if isinstance(found, Blocked):
@@ -94,11 +113,8 @@ class _Draft:
         self.stopped.append(Stopped(verdict.file, table.name, verdict.reason, by, *counts))
 
 
-def planned(
-    verdicts: Iterable[Verdict], tables: Mapping[str, TableFacts], budget: int, fruitless: Mapping[str, str]
-) -> Plan:
-    """`fruitless`: candidates that were compacted for nothing, each with the cause that was found then."""
-    draft = _Draft(tables, budget, fruitless)
+def planned(verdicts: Iterable[Verdict], tables: Mapping[str, TableFacts], budget: int, tried: Tried) -> Plan:
+    draft = _Draft(tables, budget, tried)
     for verdict in verdicts:
         if verdict.eligible:
             draft.consider(verdict)
@@ -123,6 +139,11 @@ def cause_of(candidate: str, table: TableFacts) -> str:
         older = (name for name, other in table.files.items() if other.metadata.min_timestamp <= last)
         parts += [known.facts.identity, known.facts.tombstones, *sorted(older)]
     return sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def declined_cause(candidate: str, table: TableFacts, now_s: int) -> str:
+    """The same for a week at most: why a server declines is not known, so it may be over without a trace."""
+    return f"{cause_of(candidate, table)} {now_s // _WEEK_S}"
 
 
 def _compaction(first: Compaction | None, verdict: Verdict, table: TableFacts, files: tuple[str, ...]) -> Compaction:

@@ -37,6 +37,8 @@ class Blocker(StrEnum):
     NOTHING_DROPPABLE = "nothing_droppable"
     NOT_MEASURED = "not_measured"
     FRUITLESS = "fruitless"
+    DECLINED = "declined"
+    FAILED = "failed"
     SERVER_BUSY = "server_busy"
     BUDGET = "budget"
     NEXT_ROUND = "next_round"

@@ -1,7 +1,11 @@
 """How the files of a node are reached: on this machine, or through a command that runs others where the files are.
 
 Such a command is put before each program: `ssh cassandra1`, `kubectl exec cassandra-0 --`. Nothing is read from here
-then, neither a file nor a folder. The programs needed there are `find` and `head`, besides Cassandra's own.
+then, neither a file nor a folder. The programs needed there are `sh`, `find` and `head`, besides Cassandra's own.
+
+What such a command says of itself, and how it ends, means something else for each of them: one prints warnings, one
+adds a line of its own when a program has failed. So `find` and `head` are run there by a shell that tells how they
+ended, and what they complained about, behind what they said. Where that is missing, the node was not reached.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +23,9 @@ from sweep_tasks.errors import NodeUnreachable
 
 PATIENCE_S = 120
 _FOUND = "%s %T@ %p\\n"
+_ENDED = "--- sweepflow: ended with "
+_TOLD = f'exec 3>&1; told=$(LC_ALL=C "$@" 2>&1 >&3); printf "\\n{_ENDED}%s\\n%s" "$?" "$told"'
+_NOT_THERE = "No such file or directory"
 
 
 class Stand(NamedTuple):
@@ -39,8 +47,8 @@ class Reach:
         return [*self.prefix, *(map(shlex.quote, program) if self._through_a_shell else program)]
 
     def label(self, path: Path) -> str:
-        """A name that no file of another node has."""
-        return f"{shlex.join(self.prefix)}:{path}" if self.prefix else str(path)
+        """A name that no file of another node has; it is kept, so the words of the command are not in it."""
+        return f"{sha256(shlex.join(self.prefix).encode()).hexdigest()[:16]}:{path}" if self.prefix else str(path)
 
     def stands(self, files: Iterable[Path]) -> dict[Path, Stand]:
         """Those of the files that are there."""
@@ -59,8 +67,8 @@ class Reach:
     def read(self, file: Path, most: int) -> bytes | None:
         """The beginning of a file; None if it is not there."""
         if self.prefix:
-            done = self._run(["head", "-c", str(most), str(file)])
-            return done.stdout if done.returncode == 0 else None
+            said, whole = self._run(["head", "-c", str(most), str(file)])
+            return said if whole else None
         try:
             with file.open("rb") as opened:  # memory is taken for as much as is asked for, whatever there is
                 return opened.read(min(most, os.fstat(opened.fileno()).st_size))
@@ -76,26 +84,36 @@ class Reach:
         """What is not there makes `find` complain and end with 1, and is left out."""
         if not places:
             return []
-        done = self._run(["find", *places, *tests, "-printf", _FOUND])
-        return [_stand(line) for line in done.stdout.decode(errors="surrogateescape").splitlines() if line]
+        said, _ = self._run(["find", *places, *tests, "-printf", _FOUND])
+        return [_stand(line) for line in said.decode(errors="surrogateescape").splitlines() if line]
 
-    def _run(self, program: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        """Its own complaint is about a file that is not there; another's is about the way to the node."""
+    def _run(self, program: Sequence[str]) -> tuple[bytes, bool]:
+        """What it said, and whether everything it was to look at is there."""
         try:
             done = subprocess.run(  # noqa: S603
-                self.command(program), stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S
-            )
+                self.command(["sh", "-c", _TOLD, "sh", *program]),
+                stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S,
+            )  # fmt: skip
         except OSError as error:
             raise NodeUnreachable(self.prefix, program[0], error.strerror or "it can't be started") from error
         except subprocess.TimeoutExpired:
             raise NodeUnreachable(self.prefix, program[0], f"no answer within {PATIENCE_S} s") from None
-        complaints = done.stderr.decode(errors="replace").strip().splitlines()
-        if done.returncode and not (complaints and all(line.startswith(f"{program[0]}: ") for line in complaints)):
-            raise NodeUnreachable(self.prefix, program[0], complaints[-1][:300] if complaints else "it said nothing")
-        return done
+        said, reached, ended = done.stdout.rpartition(f"\n{_ENDED}".encode())
+        if not reached:
+            raise NodeUnreachable(self.prefix, program[0], _last_line(done.stderr))
+        status, _, told = ended.partition(b"\n")
+        complaints = told.decode(errors="replace").splitlines()
+        if status != b"0" and not (complaints and all(line.endswith(_NOT_THERE) for line in complaints)):
+            raise NodeUnreachable(self.prefix, program[0], _last_line(told))
+        return said, status == b"0"
 
 
 HERE = Reach()
+
+
+def _last_line(said: bytes) -> str:
+    lines = said.decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "it said nothing"
 
 
 def _stat(file: Path) -> os.stat_result | None:

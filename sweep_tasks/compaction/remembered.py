@@ -1,7 +1,8 @@
-"""Candidates that were compacted for nothing: kept, so that they are not tried again before something has changed.
+"""Candidates that were compacted for nothing, or that the server declined to compact: kept, so that they are not tried
+again before something has changed.
 
-They lie beside the measurements, a file for each node. That is the place for it: it says something about files of one
-node that this machine has found out, and whoever loses it loses no more than one more attempt.
+They lie beside the measurements, two files for each node. That is the place for it: it says something about files of
+one node that this machine has found out, and whoever loses it loses no more than one more attempt.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import json
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from sweep_tasks.compaction.cache import write_whole
+from sweep_tasks.whole_files import write_whole
+
+FRUITLESS, DECLINED = "fruitless", "declined"
 
 
 class Remembered:
-    def __init__(self, folder: Path, node: str) -> None:
-        self._file = folder / f"{node}.fruitless.json"
+    def __init__(self, folder: Path, node: str, what: str = FRUITLESS) -> None:
+        self._file = folder / f"{node}.{what}.json"
 
     def causes(self) -> dict[str, str]:
         """By the candidate's file."""
@@ -38,4 +41,5 @@ class Remembered:
             self._write(kept)
 
     def _write(self, causes: dict[str, str]) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(self._file, json.dumps(causes))

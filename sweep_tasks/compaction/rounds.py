@@ -2,7 +2,8 @@
 
 What goes from one step to the next are plain documents, so that each can be a task of its own, on any machine that sees
 the same `cache_folder`. Every step opens the store for itself; what it finds there may have changed since the step
-before, so a plan is made anew, and proven anew, before anything is rewritten.
+before, so a plan is made anew, and proven anew, before anything is rewritten. A node whose files nobody can read from
+here has its rounds by what sweeps have counted (`by_ranges.py`).
 """
 
 from __future__ import annotations
@@ -11,21 +12,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.compaction.execution import Outcome, Result, carried_out
+from sweep_tasks.compaction import by_ranges
+from sweep_tasks.compaction.documents import (
+    Document,
+    expected,
+    in_the_way,
+    of_compaction,
+    of_server,
+    of_stopped,
+    of_verdict,
+    stopped_by,
+)
+from sweep_tasks.compaction.execution import PATIENT, Outcome, Patience, Result, carried_out
 from sweep_tasks.compaction.looking import Look, look_and_plan
 from sweep_tasks.compaction.node_files import Order, in_threads, measure_files, tables_of
 from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.planning import Compaction, Stopped
-from sweep_tasks.compaction.proof import Blocked, Blocker
+from sweep_tasks.compaction.planning import Compaction
+from sweep_tasks.compaction.proof import Blocker
 from sweep_tasks.compaction.reporting import report
-from sweep_tasks.compaction.rules import ELIGIBLE, Reason, Verdict
-from sweep_tasks.compaction.sentences import command, sentence
-from sweep_tasks.compaction.server import Server, work_of
-from sweep_tasks.compaction.summary import Document
+from sweep_tasks.compaction.rules import ELIGIBLE, Reason
+from sweep_tasks.compaction.server import awaited, blocker_in
 from sweep_tasks.compaction.thresholds import thresholds_in
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import SweepflowError
 
 __all__ = ["compact", "measure", "nodes", "order_for", "plan", "report"]
+
+_OF_THE_BUDGET = frozenset({Blocker.OVERLAP_TOO_LARGE, Blocker.TOO_LARGE, Blocker.BUDGET})
 
 
 def nodes(settings: Settings) -> list[str]:
@@ -43,30 +56,38 @@ def order_for(settings: Settings, node: str, tables: Sequence[str] = ()) -> Orde
 
 def measure(settings: Settings, node: str, tables: Sequence[str] = ()) -> Document:
     """In this process; a Spark job does the same for many files at once."""
-    return _measured(order_for(settings, node, tables), settings)
+    order = order_for(settings, node, tables)
+    return _measured(order, settings) if order.node.data else by_ranges.measured(order, settings)
 
 
-def plan(settings: Settings, node: str, measured: Document, tables: Sequence[str] = ()) -> Document:
+def plan(
+    settings: Settings, node: str, measured: Document, tables: Sequence[str] = (), budget_bytes: int | None = None
+) -> Document:
     """Changes nothing."""
     order = order_for(settings, node, tables or list(measured["tables"]))
-    look = look_and_plan(order, thresholds_in(settings), settings.compaction_budget_bytes)
+    budget = settings.compaction_budget_bytes if budget_bytes is None else budget_bytes
+    planned = plan_files(order, settings, budget) if order.node.data else by_ranges.plan(order, settings, budget)
+    return {"node": node, "at_s": order.now_s, "budget_bytes": budget, **planned}
+
+
+def plan_files(order: Order, settings: Settings, budget: int) -> Document:
+    look = look_and_plan(order, thresholds_in(settings, order.tables.values()), budget)
     return {
-        "node": node,
-        "at_s": order.now_s,
         "statistics": str(order.statistics),
-        "server": _server(look.server),
-        "files": [_verdict(each) for each in look.verdicts if each.reason in ELIGIBLE | {Reason.PENDING}],
-        "compactions": [_compaction(each, look.server) for each in look.plan.compactions],
-        "blocked": [_stopped(each) for each in look.plan.stopped],
+        "server": of_server(look.server),
+        "files": [of_verdict(each) for each in look.verdicts if each.reason in ELIGIBLE | {Reason.PENDING}],
+        "compactions": [_planned(each, look) for each in look.plan.compactions],
+        "blocked": [of_stopped(each) for each in look.plan.stopped],
     }
 
 
 def compact(
     settings: Settings, node: str, planned: Document, budget_bytes: int | None = None, dry_run: bool = False
 ) -> Document:
-    """Flushes, looks again, and compacts what is still worth it. A dry run changes nothing: it says what would be."""
-    budget = settings.compaction_budget_bytes if budget_bytes is None else budget_bytes
-    tables = sorted({each["table"] for each in planned["compactions"]})
+    """Flushes, looks again, and compacts what is still worth it. A dry run changes nothing: it says what would be.
+    Without a budget of its own it has that of the plan."""
+    budget = planned["budget_bytes"] if budget_bytes is None else budget_bytes
+    tables = worth_another_look(planned, budget)
     done: Document = {
         "node": node,
         "at_s": _now_s(),
@@ -77,115 +98,108 @@ def compact(
         "blocked": planned["blocked"],
     }
     if dry_run:
-        done["compactions"] = _affordable(planned["compactions"], budget)
+        done |= _would_do(planned, budget)
     elif tables:
         order = order_for(settings, node, tables)
-        order = replace(order, statistics=order.statistics.with_suffix(".run.jsonl"))
-        done |= _carry_out(order, settings, budget, planned["compactions"])
+        carry_out = carry_out_files if order.node.data else by_ranges.carry_out
+        done |= carry_out(order, settings, budget, planned)
         elsewhere = [each for each in planned["blocked"] if each["table"] not in tables]
         done["blocked"] = [*done["blocked"], *elsewhere]
     for name in ("bytes_read", "bytes_written"):
-        done[name] = sum(each[name] for each in done["compactions"])
+        done[name] = sum(each[name] or 0 for each in done["compactions"])
     return done
 
 
-def _carry_out(order: Order, settings: Settings, budget: int, planned: Sequence[Document]) -> Document:
-    """What is in memory is flushed first: it could keep tombstones, and nobody can look into it."""
-    if work_of(order.node).busy:
-        return {"stopped": Blocker.SERVER_BUSY.value, "blocked": [_left_to_the_server(each) for each in planned]}
+def worth_another_look(planned: Document, budget: int) -> list[str]:
+    """Tables with something to compact, or with something that is kept from it by what may be over by then."""
+    passing = {in_the_way(planned), *(_OF_THE_BUDGET if budget > planned["budget_bytes"] else ())}
+    blocked = (each["table"] for each in planned["blocked"] if each["blocker"] in passing)
+    left_to_the_server = (
+        each["table"] for each in planned["files"] if each["reason"] == Reason.PENDING and each["ratio"]
+    )
+    return sorted({*blocked, *left_to_the_server, *(each["table"] for each in planned["compactions"])})
+
+
+def carry_out_files(
+    order: Order, settings: Settings, budget: int, planned: Document, patience: Patience = PATIENT
+) -> Document:
+    """What is in memory is flushed first: it could keep tombstones, and nobody can look into it. A flush may give the
+    server something to do; that is waited for once more."""
+    if blocker := awaited(order.node, settings.compaction_wait_s):
+        return _stopped_at_once(blocker, order, planned)
+    order = replace(order, statistics=order.statistics.with_suffix(".run.jsonl"))
     (keyspace,) = {table.keyspace for table in order.tables.values()}
     order.node.nodetool("flush", keyspace, *(table.name for table in order.tables.values()), changes=True)
     _measured(order, settings)
-    look = look_and_plan(order, thresholds_in(settings), budget)
-    results = _one_after_the_other(order, look)
-    left = [_left_to_the_server(_compaction(each, look.server)) for each in look.plan.compactions[len(results) :]]
+    look = _look_when_idle(order, settings, budget)
+    results, stopped = _one_after_the_other(order, look, settings.compaction_wait_s, patience)
+    left = [_planned(each, look) for each in look.plan.compactions[len(results) :]]
+    stopped = stopped or blocker_in(look.server.work, look.server.repairing)
     return {
         "flushed": sorted(order.tables),
-        "stopped": Blocker.SERVER_BUSY.value if left or look.server.work.busy else None,
+        "stopped": stopped.value if stopped else None,
         "compactions": [each.document() for each in results],
-        "blocked": [*left, *(_stopped(each) for each in look.plan.stopped)],
+        "blocked": [
+            *(stopped_by(stopped, each) for each in left if stopped),
+            *(of_stopped(each) for each in look.plan.stopped),
+        ],
     }
 
 
-def _one_after_the_other(order: Order, look: Look) -> list[Result]:
-    """Until the server has something to do of its own."""
+def _look_when_idle(order: Order, settings: Settings, budget: int) -> Look:
+    thresholds = thresholds_in(settings, order.tables.values())
+    look = look_and_plan(order, thresholds, budget)
+    if look.server.work.busy and awaited(order.node, settings.compaction_wait_s) is None:
+        return look_and_plan(order, thresholds, budget)
+    return look
+
+
+def _one_after_the_other(
+    order: Order, look: Look, wait_s: float, patience: Patience
+) -> tuple[list[Result], Blocker | None]:
+    """Until the server has something to do of its own that does not end in time, or one fails. What was done before is
+    told all the same."""
     results: list[Result] = []
     for compaction in look.plan.compactions:
-        if results and work_of(order.node).busy:
-            break
-        results.append(carried_out(order, compaction, look.tables[compaction.table]))
-    return results
+        if results and (blocker := awaited(order.node, wait_s)):
+            return results, blocker
+        try:
+            results.append(carried_out(order, compaction, look.tables[compaction.table], patience))
+        except SweepflowError as error:
+            results.append(Result(compaction, Outcome.FAILED, problem=str(error)))
+            return results, Blocker.FAILED
+    return results, None
 
 
-def _left_to_the_server(planned: Document) -> Document:
-    by = Blocked(Blocker.SERVER_BUSY)
-    reason = Reason(planned["reason"])
-    return _stopped(Stopped(planned["candidate"], planned["table"], reason, by, planned["tombstones"]))
+def _stopped_at_once(blocker: Blocker, order: Order, planned: Document) -> Document:
+    blocked = [each for each in planned["blocked"] if each["table"] in order.tables]
+    return {
+        "stopped": blocker.value,
+        "blocked": [*(stopped_by(blocker, each) for each in planned["compactions"]), *blocked],
+    }
+
+
+def _would_do(planned: Document, budget: int) -> Document:
+    """As much of the plan as the budget allows; it may be less than the plan was made for."""
+    taken: list[Document] = []
+    left: list[Document] = []
+    for each in planned["compactions"]:
+        fits = each["bytes"] <= budget
+        budget -= each["bytes"] if fits else 0
+        (taken if fits else left).append(each)
+    return {
+        "stopped": in_the_way(planned),
+        "compactions": [expected(each) for each in taken],
+        "blocked": [*(stopped_by(Blocker.BUDGET, each) for each in left), *planned["blocked"]],
+    }
+
+
+def _planned(compaction: Compaction, look: Look) -> Document:
+    return of_compaction(compaction, flush=look.server.tables[compaction.table].memtable_cells > 0)
 
 
 def _measured(order: Order, settings: Settings) -> Document:
     return measure_files(order, settings, in_threads(settings.compaction_files_at_once))
-
-
-def _affordable(compactions: Sequence[Document], budget: int) -> list[Document]:
-    """What a run would do, with its figures as they are expected."""
-    found: list[Document] = []
-    for each in compactions:
-        if each["bytes"] <= budget:
-            budget -= each["bytes"]
-            found.append(_expected(each))
-    return found
-
-
-def _expected(planned: Document) -> Document:
-    kept = {name: planned[name] for name in ("candidate", "table", "reason", "files")}
-    unknown = dict.fromkeys(("bytes_read", "bytes_written", "dropped", "points_before", "points_after"), 0)
-    expected = {"bytes_expected": planned["bytes"], "tombstones_expected": planned["tombstones"]}
-    return {**kept, **unknown, **expected, "outcome": Outcome.PLANNED.value, "kept": {}, "made": []}
-
-
-def _server(server: Server) -> Document:
-    return {"pending": server.work.pending, "running": server.work.running, "repairing": server.repairing}
-
-
-def _verdict(verdict: Verdict) -> Document:
-    return {
-        "file": verdict.file,
-        "table": verdict.table,
-        "ratio": float(verdict.density.ratio),
-        "eligible": verdict.eligible,
-        "reason": verdict.reason.value,
-        "rank": verdict.rank,
-    }
-
-
-def _compaction(compaction: Compaction, server: Server) -> Document:
-    return {
-        "candidate": compaction.candidate,
-        "table": compaction.table,
-        "reason": compaction.reason.value,
-        "rank": compaction.rank,
-        "files": list(compaction.files),
-        "bytes": compaction.bytes,
-        "tombstones": compaction.tombstones,
-        "points": compaction.points,
-        "flush": server.tables[compaction.table].memtable_cells > 0,
-    }
-
-
-def _stopped(stopped: Stopped) -> Document:
-    return {
-        "candidate": stopped.candidate,
-        "table": stopped.table,
-        "reason": stopped.reason.value,
-        "blocker": stopped.by.blocker.value,
-        "until_s": stopped.by.until_s,
-        "sentence": sentence(stopped),
-        "files": list(stopped.by.files),
-        "command": command(stopped),
-        "tombstones": stopped.tombstones,
-        "waiting": stopped.waiting,
-    }
 
 
 def _now_s() -> int:

@@ -62,6 +62,8 @@ class Reason(StrEnum):
     LONG_RUN = "long_run"
     OVERLAP = "overlap"
     READ = "read"
+    SWEPT = "swept"
+    """No file's: sweeps have deleted much in a range of the ring."""
     BELOW_THRESHOLD = "below_threshold"
     EMPTY = "empty"
     SWITCHED_OFF = "switched_off"
@@ -88,6 +90,21 @@ class Verdict:
     @property
     def eligible(self) -> bool:
         return self.reason in ELIGIBLE
+
+    def document(self) -> dict[str, Any]:
+        """What was not in the file's statistics is not in it either."""
+        told: dict[str, Any] = {
+            "file": self.file,
+            "ratio": float(self.density.ratio),
+            "eligible": self.eligible,
+            "reason": self.reason.value,
+            "rank": self.rank,
+        }
+        if self.reads is not None:
+            told |= {"longest_run": self.longest_run, "reads": self.reads.value}
+        if self.overlap is not None:
+            told["overlap"] = float(self.overlap)
+        return told
 
 
 def plan(files: Iterable[FileStatistics], thresholds: ThresholdsByTable) -> list[Verdict]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from sweep_tasks.compaction.planning import Stopped
 from sweep_tasks.compaction.proof import Blocked, Blocker
@@ -11,9 +13,11 @@ _WORDS = {
     Blocker.GC_GRACE: "gc_grace has not passed",
     Blocker.OVERLAP_TOO_LARGE: (
         "older files that may hold the same rows keep its tombstones, and rewriting them with it is more than "
-        "compaction_budget_bytes; raise that"
+        "this run may (compaction_budget_bytes); run it with more at a quiet hour"
     ),
-    Blocker.TOO_LARGE: "it is larger than compaction_budget_bytes; raise that",
+    Blocker.TOO_LARGE: (
+        "it is larger than what this run may rewrite (compaction_budget_bytes); run it with more at a quiet hour"
+    ),
     Blocker.ONLY_PURGE_REPAIRED: (
         "its table drops only repaired tombstones (only_purge_repaired_tombstones) and it is not repaired; "
         "run an incremental repair"
@@ -36,7 +40,12 @@ _WORDS = {
     ),
     Blocker.NOTHING_DROPPABLE: "it has no tombstones",
     Blocker.NOT_MEASURED: "it is new, or could not be read; the next run measures it",
-    Blocker.FRUITLESS: "it was compacted before and nothing was dropped, and nothing has changed since",
+    Blocker.FRUITLESS: "it was compacted before and next to nothing was dropped, and nothing has changed since",
+    Blocker.DECLINED: (
+        "the server did not compact it when it was asked to, and its log says why; it is asked again when the files "
+        "around it have changed, or next week"
+    ),
+    Blocker.FAILED: "one before it failed, and none was begun after that; the next run goes on",
     Blocker.SERVER_BUSY: "the server has compactions of its own to do, which go first",
     Blocker.BUDGET: "what this run may rewrite is used up (compaction_budget_bytes); the next run goes on",
     Blocker.NEXT_ROUND: "files that have to go along are in another compaction of this run; the next run looks again",
@@ -54,6 +63,15 @@ def command(stopped: Stopped) -> str | None:
     if stopped.by.blocker is Blocker.ONLY_PURGE_REPAIRED:
         return f"nodetool repair {stopped.table.replace('.', ' ', 1)}"
     return None
+
+
+def near_failing(run: Mapping[str, Any]) -> str:
+    """Of a partition that a server soon gives up reading."""
+    where = f"in {run['files']} files" if run.get("files", 1) > 1 else "in one file"
+    return (
+        f"table {run['table']}: a partition (token {run['token']}) has {run['longest_run']} dead cells in a row, "
+        f"{where}, and a read of it fails at {run['fails_at']}"
+    )
 
 
 def shown_moment(at_s: int) -> str:

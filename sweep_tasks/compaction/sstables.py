@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from sweep_tasks.compaction.reach import HERE, Reach, Stand
-from sweep_tasks.errors import BadValue, SSTableGone
+from sweep_tasks.errors import BadValue, SSTableGone, SSTableTooOld
 
 DATA, COMPRESSION, STATISTICS, CONTENTS = "Data.db", "CompressionInfo.db", "Statistics.db", "TOC.txt"
 OLDEST_VERSION = "na"
 """Of Cassandra 4.0: what was written before has other headers, and 5.0 rewrites it with `nodetool upgradesstables`."""
+_OTHER_FORMAT = "bti"
+"""Its versions begin anew."""
 _NAME = re.compile(r"(?P<version>[a-z]{2})-(?P<generation>[0-9a-z_]+)-(?P<format>[a-z]+)-Data\.db")
 _FOLDER = re.compile(r"(?P<table>\w+)-[0-9a-f]{32}")
 
@@ -44,16 +46,24 @@ class SSTable:
     def at(cls, data: Path, reach: Reach = HERE) -> Self:
         """By the path of its data, which lies in `<keyspace>/<table>-<id>/`."""
         data = data.absolute()
-        name, folder = _NAME.fullmatch(data.name), _FOLDER.fullmatch(data.parent.name)
-        if not (name and folder):
+        if not (_NAME.fullmatch(data.name) and _FOLDER.fullmatch(data.parent.name)):
             raise BadValue(
                 "file", f"{data} is not the Data.db of an SSTable in the folder of its table; name one that is"
             )
-        if name["version"] < OLDEST_VERSION and name["format"] == "big":
-            raise BadValue(
-                "file", f"{data} has the format of an old Cassandra; run 'nodetool upgradesstables' on its table first"
-            )
-        return cls(data.parent.parent.name, folder["table"], data, name["version"], name["generation"], reach)
+        found = cls.listed(data, reach)
+        found.check_format()
+        return found
+
+    @classmethod
+    def listed(cls, data: Path, reach: Reach = HERE) -> Self:
+        """One that lies in the folder of a table, whatever Cassandra has written it."""
+        name = _NAME.fullmatch(data.name)
+        version, generation = (name["version"], name["generation"]) if name else ("", data.name)
+        return cls(data.parent.parent.name, data.parent.name.partition("-")[0], data, version, generation, reach)
+
+    def check_format(self) -> None:
+        if self.version < OLDEST_VERSION and not self.data.name.endswith(f"-{_OTHER_FORMAT}-{DATA}"):
+            raise SSTableTooOld(self.data)
 
     def component(self, name: str) -> Path:
         return self.data.with_name(self.data.name.removesuffix(DATA) + name)
@@ -97,5 +107,5 @@ def _complete(reach: Reach, keyspace: Path, tables: Container[str]) -> Iterator[
         contents = path.with_name(path.name.removesuffix(DATA) + CONTENTS)
         folder = _FOLDER.fullmatch(path.parent.name)
         if path.name.endswith(DATA) and contents in stands and folder and folder["table"] in tables:
-            sstable = SSTable.at(path, reach)
+            sstable = SSTable.listed(path, reach)
             yield sstable, sstable.identified(stand)

@@ -1,22 +1,27 @@
 """What the measured files of a node come to, as one document: how many tombstones may go, how many wait, and the
 partitions whose readers step over most.
 
-Files are told one by one and forgotten; only the worst partitions are kept by name, which is their token.
+Files are told one by one and forgotten; of partitions only the runs of dead cells are kept, under their tokens, and
+only the worst are told: those first that are nearest to failing their readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
-from sweep_tasks.compaction.runs import Reads, reads_over
+from sweep_tasks.compaction.runs import Combined, Held, PartitionRuns, Reads, reads_over
 from sweep_tasks.compaction.thresholds import ThresholdsByTable, reaches
 
 Document = dict[str, Any]
 WORST = 20
+"""Runs that are told although no read is about to fail."""
+MOST_NEAR = 100
+"""Runs near failing that are told one by one; all are counted."""
 _COUNTS = ("files", "bytes", "droppable", "waiting")
 
 
@@ -28,7 +33,7 @@ class Summary:
         self._thresholds = thresholds
         self._near_share = near_share
         self._tables: dict[str, Document] = {}
-        self._runs: list[Document] = []
+        self._runs: defaultdict[str, PartitionRuns] = defaultdict(PartitionRuns)
         self._left_out: dict[str, list[str]] = {"gone": [], "unreadable": []}
 
     def table(self, name: str, gc_grace_s: int) -> None:
@@ -40,13 +45,16 @@ class Summary:
         for name, more in (("files", 1), *((name, brief[name]) for name in _COUNTS[1:])):
             table[name] += more
         table["droppable_from_s"] = _later(table["droppable_from_s"], brief["droppable_from_s"])
-        self._add_run(brief)
+        self._runs[brief["table"]].add(brief["file"], (Held(*each) for each in brief["runs"]))
 
     def leave_out(self, kind: str, problem: str) -> None:
         self._left_out[kind].append(problem)
 
     def document(self, statistics: Path) -> Document:
         moments = [each["droppable_from_s"] for each in self._tables.values() if each["droppable_from_s"]]
+        runs = list(self._worth_telling())
+        near = [each for each in runs if each["near_failing"]]
+        others = [each for each in runs if not each["near_failing"]]
         return {
             "node": self._node,
             "at_s": self._now_s,
@@ -55,21 +63,38 @@ class Summary:
             **self._left_out,
             "statistics": str(statistics),
             "tables": self._tables,
-            "longest_runs": self._runs,
+            "longest_runs": [*nsmallest(MOST_NEAR, near, key=_place), *nsmallest(WORST, others, key=_place)],
+            "near_failing": len(near),
         }
 
-    def _add_run(self, brief: Mapping[str, Any]) -> None:
+    def _worth_telling(self) -> Iterator[Document]:
+        for table, runs in self._runs.items():
+            for each in runs.found():
+                told = self._told(table, each)
+                if told["near_failing"] or told["reads"] != Reads.FINE:
+                    yield told
+
+    def _told(self, table: str, run: Combined) -> Document:
         """A server steps over all tombstones, and counts against its threshold those that gc_grace still holds."""
-        thresholds = self._thresholds.of(brief["table"])
-        reads = reads_over(brief["longest_run"], thresholds)
-        if reads is Reads.FINE:
-            return
-        run = {name: brief[name] for name in ("table", "token", "longest_run", "file")}
-        counted = min(brief["longest_run"], brief["waiting"])
-        near = reaches(counted, thresholds.run_fail, self._near_share)
-        more = {"reads": reads.value, "fails_at": thresholds.run_fail, "near_failing": near}
-        known = [*self._runs, run | more]
-        self._runs = nsmallest(WORST, known, key=lambda each: (-each["longest_run"], each["token"], each["file"]))
+        thresholds = self._thresholds.of(table)
+        fails_at = thresholds.run_fail
+        return {
+            "table": table,
+            "token": run.token,
+            "longest_run": run.longest,
+            "held": run.held,
+            "files": run.files,
+            "file": run.file,
+            "reads": reads_over(run.longest, thresholds).value,
+            "fails_at": fails_at,
+            "near_failing": fails_at > 0 and reaches(run.held, fails_at, self._near_share),
+        }
+
+
+def _place(run: Mapping[str, Any]) -> tuple[Fraction, int, str, int]:
+    """The nearest to failing first, which with thresholds of a table's own need not be the longest."""
+    near = Fraction(run["held"], run["fails_at"]) if run["fails_at"] > 0 else Fraction(0)
+    return -near, -run["longest_run"], run["table"], run["token"]
 
 
 def _later(one: int | None, other: int | None) -> int | None:

@@ -6,13 +6,15 @@ it by nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 from sweep_tasks.config import Settings, TableThresholds
+from sweep_tasks.errors import BadValue
+from sweep_tasks.store.cassandra.options import PhysicalTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class ThresholdsByTable:
         return self.general if table is None else self.tables.get(table, self.general)
 
 
-def thresholds_in(settings: Settings) -> ThresholdsByTable:
+def thresholds_in(settings: Settings, tables: Iterable[PhysicalTable] = ()) -> ThresholdsByTable:
+    """Tables may be named as the store names them or as Cassandra does; files are of Cassandra's."""
     general = Thresholds(
         dense_tombstones=settings.compaction_dense_tombstones,
         dense_share=_exact(settings.compaction_dense_share),
@@ -56,7 +59,20 @@ def thresholds_in(settings: Settings) -> ThresholdsByTable:
         read_tombstones=settings.compaction_read_tombstones,
     )
     own = {table: replace(general, **_given(values)) for table, values in settings.compaction_tables.items()}
-    return ThresholdsByTable(general, own)
+    by_store = {table.qualified: own[str(table.table)] for table in tables if str(table.table) in own}
+    return ThresholdsByTable(general, own | by_store)
+
+
+def check_tables(settings: Settings, tables: Iterable[PhysicalTable]) -> None:
+    """`tables`: all that there are. A misspelled table would be compacted although it was switched off."""
+    known = {name for table in tables for name in (table.qualified, str(table.table))}
+    unknown = sorted(settings.compaction_tables.keys() - known)
+    if unknown:
+        raise BadValue(
+            "setting compaction_tables",
+            f"{', '.join(unknown)} {'is no table' if len(unknown) == 1 else 'are no tables'} of the store; write it as "
+            "'sweepflow tables list' does, or take it out",
+        )
 
 
 def reaches(part: int, whole: int, share: Fraction) -> bool:

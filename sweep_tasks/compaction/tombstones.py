@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Self
 
 from sweep_tasks.compaction.chunks import Chunks
-from sweep_tasks.compaction.facts import Facts, later_joined
+from sweep_tasks.compaction.facts import Facts, Places, later_joined
 from sweep_tasks.compaction.overlaps import Spread
 from sweep_tasks.compaction.rules import Block, FileStatistics
+from sweep_tasks.compaction.runs import Held, PartitionRun
 from sweep_tasks.compaction.sstables import Identity, SSTable
 
 Document = Mapping[str, Any]
@@ -58,6 +59,8 @@ class Measured:
     longest_run: int
     run_token: int | None
     """Of the partition with that run."""
+    runs: Sequence[PartitionRun]
+    """The longest of the partitions, except for short ones."""
     first_token: int
     last_token: int
     first_deleted_s: int | None
@@ -80,7 +83,8 @@ class Measured:
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Self:
         piles = {number: [Pile(*pile) for pile in piles] for number, piles in kept["piles"]}
-        return cls(**{**kept, "chunks": Chunks(**kept["chunks"]), "piles": piles})
+        runs = [PartitionRun(*run) for run in kept["runs"]]
+        return cls(**{**kept, "chunks": Chunks(**kept["chunks"]), "piles": piles, "runs": runs})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +152,8 @@ class SSTableStatistics:
             all_from_s=max(waiting) + self.gc_grace_s + 1 if waiting else None,
             longest_run=self.measured.longest_run,
             run_token=self.measured.run_token,
-            holds=self.measured.holds,
-            buries=self.measured.buries,
+            holds=Places.in_histogram(self.measured.holds),
+            buries=Places.in_histogram(self.measured.buries),
         )
 
     def brief(self) -> dict[str, Any]:
@@ -162,8 +166,7 @@ class SSTableStatistics:
             "droppable": facts.tombstones,
             "waiting": facts.waiting,
             "droppable_from_s": facts.all_from_s,
-            "longest_run": facts.longest_run,
-            "token": facts.run_token,
+            "runs": [self._held(run, facts.waiting) for run in self.measured.runs],
         }
 
     def json_line(self) -> str:
@@ -176,6 +179,11 @@ class SSTableStatistics:
     def _block(self, number: int, size: int) -> Block:
         total = Total.of(pile for pile in self.measured.piles.get(number, ()) if self._may_go(pile))
         return Block(total.tombstones, min(total.bytes, size), size)
+
+    def _held(self, run: PartitionRun, waiting: int) -> Held:
+        """None of a run counts once gc_grace has passed for the youngest of its partition."""
+        passed = run.last_deleted_s + self.gc_grace_s < self.now_s
+        return Held(run.token, run.longest, 0 if passed else min(run.longest, waiting))
 
     def _piles(self) -> Iterator[Pile]:
         return (pile for piles in self.measured.piles.values() for pile in piles)

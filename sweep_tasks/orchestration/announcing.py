@@ -1,4 +1,4 @@
-"""A run of the sweep that wrote many tombstones says so, by an asset, and the DAG `compaction` is started by that.
+"""A sweep or a scan that wrote many tombstones says so, by an asset, and the DAG `compaction` is started by that.
 
 A task with an outlet tells of it whenever it succeeds. So this one is skipped unless there is something to tell: a
 skipped task tells nothing.
@@ -7,7 +7,7 @@ skipped task tells nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
@@ -27,7 +27,7 @@ def tombstones_asset() -> Asset:
 
 
 class AnnounceTombstones(BaseOperator):
-    """After all shards of a run, whatever became of them: those that failed may have written some before."""
+    """After all shards or lanes of a run, whatever became of them: those that failed may have written some before."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(outlets=[tombstones_asset()], **kwargs)
@@ -48,11 +48,18 @@ class AnnounceTombstones(BaseOperator):
         return told
 
 
-def by_table(summaries: Iterable[Mapping[str, Any] | None]) -> Counter[str]:
-    """Over all shards; one that was skipped or failed has no summary."""
+Summary = Mapping[str, Any]
+
+
+def by_table(summaries: Iterable[Summary | Sequence[Summary] | None]) -> Counter[str]:
+    """Over all shards of a sweep, or all lanes of a scan; one that was skipped or failed has no summary."""
     written: Counter[str] = Counter()
     for summary in summaries:
-        written.update(summary["tombstones"] if summary else {})
+        if isinstance(summary, Mapping):
+            written.update(summary["tombstones"])
+        else:  # a lane has one for each of its scans
+            for each in summary or ():
+                written[each["table"]] += each["this_time"]["tombstones"]
     return written
 
 

@@ -7,15 +7,15 @@ proved once more before a file is rewritten. The check comes last and fails alon
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Param
 
 from spark_jobs.environment import SSTABLE_STATISTICS
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import ReadsNearFailing, SweepflowError
+from sweep_tasks.config import CompactionNode, Settings, load_settings
+from sweep_tasks.errors import CompactionFailed, ReadsNearFailing, SweepflowError
 from sweep_tasks.orchestration.pools import compaction_pool
 from sweep_tasks.orchestration.prepare import check_pools, explained, spark_connection, this_try
 from sweep_tasks.orchestration.protecting import listed
@@ -46,7 +46,8 @@ def compaction_form() -> dict[str, Param]:
             type="integer",
             minimum=0,
             title="Bytes at most",
-            description="That each node may rewrite in this run. 0: what the setting compaction_budget_bytes says.",
+            description="That each node may rewrite in this run, planned for and done. 0: what the setting "
+            "compaction_budget_bytes says.",
         ),
     }
 
@@ -74,9 +75,10 @@ class PrepareCompaction(BaseBranchOperator):
         try:
             settings = load_settings()
             if nothing := nothing_to_compact(settings):
-                self.log.info("%s", nothing)
+                for line in (nothing, *left_by_sweeps(settings)):
+                    self.log.info("%s", line)
                 return []
-            if any(not settings.compaction_nodes[node].prefix for node in self.nodes):
+            if any(measured_by_spark(settings.compaction_nodes[node]) for node in self.nodes):
                 spark_connection()
             check_pools([compaction_pool(node) for node in self.nodes])
         except SweepflowError as error:
@@ -100,6 +102,30 @@ def nothing_to_compact(settings: Settings) -> str | None:
             "sweeps have left tombstones"
         )
     return None
+
+
+def left_by_sweeps(settings: Settings) -> list[str]:
+    """Where no node is described, what an operator may run on each: by what sweeps have counted. It is a hint, and a
+    run that has nothing to do does not fail for the want of it."""
+    from sweep_tasks.compaction.by_ranges import told_of_all
+    from sweep_tasks.store import StoreLocation
+
+    if not StoreLocation.parse(settings.store).cassandra:
+        return []
+    try:
+        ranges = told_of_all(settings)
+    except SweepflowError as error:
+        return [f"what sweeps have left can't be told: {error}"]
+    return [
+        f"{each['table']}: sweeps have left {each['tombstones']} tombstones between tokens {each['first_token']} and "
+        f"{each['last_token']}, {each['droppable']} of them past gc_grace: {each['command']}"
+        for each in ranges
+    ]
+
+
+def measured_by_spark(node: CompactionNode) -> bool:
+    """Where its files can be read directly."""
+    return bool(node.data) and not node.prefix
 
 
 def _asked_for(context: Context) -> Iterable[str]:
@@ -144,11 +170,11 @@ class MeasureNode(SparkJobOperator):
         tables = _tables(context)
         try:
             settings = load_settings()
-            if settings.compaction_nodes[self.node].prefix:
-                document = rounds.measure(settings, self.node, tables)
-            else:
+            if measured_by_spark(settings.compaction_nodes[self.node]):
                 named = ["--tables", ",".join(tables)] if tables else []
                 document = self.submit(settings, ["--node", self.node, *named], context)
+            else:
+                document = rounds.measure(settings, self.node, tables)
         except SweepflowError as error:
             raise explained(error) from None
         self.log.info("%s", measured_line(document))
@@ -159,11 +185,14 @@ class PlanNode(_OfNode):
     def step(self, settings: Settings, context: Context) -> dict[str, Any]:
         from sweep_tasks.compaction import rounds
 
-        document = rounds.plan(settings, self.node, self.found(context, MEASURE), _tables(context))
+        measured = self.found(context, MEASURE)
+        document = rounds.plan(settings, self.node, measured, _tables(context), _budget(context))
         for each in document["compactions"]:
             self.log.info("would compact %s files of %s (%s)", len(each["files"]), each["table"], each["reason"])
         for each in document["blocked"]:
-            self.log.info("%s", each["sentence"])
+            self.log.info("%s: %s", each["table"], each["sentence"])
+        for each in document.get("ranges", ()):
+            self.log.info("%s: %s tombstones by sweeps: %s", each["table"], each["tombstones"], each["command"])
         return document
 
 
@@ -176,9 +205,8 @@ class CompactNode(_OfNode):
     def step(self, settings: Settings, context: Context) -> dict[str, Any]:
         from sweep_tasks.compaction import rounds
 
-        params = context["params"]
-        budget = params["budget_bytes"] or None
-        return rounds.compact(settings, self.node, self.found(context, PLAN), budget, dry_run=params["dry_run"])
+        planned, dry_run = self.found(context, PLAN), context["params"]["dry_run"]
+        return rounds.compact(settings, self.node, planned, _budget(context), dry_run=dry_run)
 
 
 class MeasureAgain(_OfNode):
@@ -209,30 +237,47 @@ class ReportNode(_OfNode):
 
 
 class CheckReads(BaseOperator):
-    """Fails if a read comes near the number of dead cells at which the server gives up."""
+    """Fails if a read comes near the number of dead cells at which the server gives up, or a compaction has failed.
+    Of a node whose round did not get to its report its last measurement counts."""
 
     def __init__(self, *, nodes: Sequence[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.nodes = list(nodes)
 
     def execute(self, context: Context) -> None:
-        pulled = context["ti"].xcom_pull(task_ids=[task_of(node, REPORT) for node in self.nodes])
-        reports = [report for report in pulled or () if report]
-        near = [near_failing(report["node"], each) for report in reports for each in report["near_failing"]]
-        for sentence, _ in near:
+        near = [told for node in self.nodes for told in self._near(node, context)]
+        failed = [told for node in self.nodes for told in self._failed(node, context)]
+        for sentence, _ in (*near, *failed):
             self.log.error("%s", sentence)
-        if near:
-            raise ReadsNearFailing([sentence for sentence, _ in near], [about for _, about in near])
+        if near or failed:
+            sentences, about = zip(*near, *failed, strict=True)
+            raise ReadsNearFailing(sentences, about) if near else CompactionFailed(sentences, about)
+
+    def _near(self, node: str, context: Context) -> Iterator[tuple[str, str]]:
+        from sweep_tasks.compaction.reporting import near_in
+
+        report = self._found(context, node, REPORT)
+        measured = self._found(context, node, MEASURE_AGAIN) or self._found(context, node, MEASURE)
+        for run in report["near_failing"] if report else near_in(measured):
+            yield near_failing(node, run)
+
+    def _failed(self, node: str, context: Context) -> Iterator[tuple[str, str]]:
+        for problem in self._found(context, node, REPORT).get("failed", ()):
+            yield f"node {node}: {problem}", f"node {node}, a compaction failed"
+
+    @staticmethod
+    def _found(context: Context, node: str, step: str) -> dict[str, Any]:
+        """What a step has told; nothing if it did not get that far."""
+        told: Any = context["ti"].xcom_pull(task_ids=[task_of(node, step)])
+        return next((each for each in told or () if each), {})
 
 
-def near_failing(node: str, found: Mapping[str, Any]) -> tuple[str, str]:
+def near_failing(node: str, run: Mapping[str, Any]) -> tuple[str, str]:
     """A sentence for people, and what it is about, the same in every run."""
-    where = f"node {node}, table {found['table']}"
-    sentence = (
-        f"{where}: a partition (token {found['token']}) has {found['longest_run']} dead cells in a row, and a read of "
-        f"it fails at {found['fails_at']}; the report of the run says what keeps them"
-    )
-    return sentence, f"{where}, token {found['token']}"
+    from sweep_tasks.compaction import sentences
+
+    sentence = f"node {node}, {sentences.near_failing(run)}; the report of the run says what keeps them"
+    return sentence, f"node {node}, table {run['table']}, token {run['token']}"
 
 
 def measured_line(document: Mapping[str, Any]) -> str:
@@ -240,6 +285,10 @@ def measured_line(document: Mapping[str, Any]) -> str:
         f"{document['files']} files of {document['bytes']} bytes: {document['droppable']} tombstones can be dropped, "
         f"{document['waiting']} wait for gc_grace"
     )
+
+
+def _budget(context: Context) -> int | None:
+    return context["params"]["budget_bytes"] or None
 
 
 def _tables(context: Context) -> list[str]:

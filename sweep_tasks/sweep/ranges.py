@@ -80,12 +80,6 @@ class TokenHistogram:
                 left._deleted[number] = count
         return left
 
-    def meets(self, other: TokenHistogram) -> bool:
-        """Whether both may have the same token. Yes is a guess, as ranges are counted whole; no is certain."""
-        bits = min(self._bits, other._bits)
-        ours, theirs = _coarser(self._deleted, self._bits - bits), _coarser(other._deleted, other._bits - bits)
-        return not ours.keys().isdisjoint(theirs)
-
     def dense_ranges(self, at_least: int, bits: int = 16) -> list[DeletedRange]:
         """Where that much was deleted within one of 2**bits parts of the ring; neighbours as one. Zero or less: none.
 

@@ -16,11 +16,13 @@ from sweep_tasks.dev.cassandra import LocalCluster
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import COMPACTION, TARGETED_SWEEP, TOMBSTONES_ASSET
+from sweep_tasks.orchestration.page.rendering import grouped
 from sweep_tasks.orchestration.pools import compaction_pool
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.sweep.run import Sweeper
 from tests.airflow.conftest import swept_by
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
+from tests.airflow.visitor import client
 from tests.cassandra.places import physical_name
 
 pytestmark = pytest.mark.timeout(900)
@@ -111,6 +113,12 @@ def test_a_dry_run_changes_nothing_and_a_sweep_with_many_tombstones_starts_the_c
     assert data_files(cassandra_cluster) != files
     assert compacting.versions(CONSERVATIVE, 0) == versions
     assert airflow.task_instances(COMPACTION, started)[f"{NODE}.compact"]["pool"] == compaction_pool(NODE)
+    with client(airflow, airflow.secrets.viewer) as viewer:
+        page = viewer.get("/sweepflow/compaction")
+    assert page.status_code == 200
+    assert f"<caption>{NODE} " in page.text
+    assert f"The last compaction dropped {grouped(said['dropped'])}" in page.text
+    assert started.replace(":", "%3A").replace("+", "%2B") in page.text
 
 
 def report(airflow: LocalAirflow, run: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from benchmarks._queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
-from sweep_tasks.compaction import rounds
+from sweep_tasks.clock import SystemClock
+from sweep_tasks.compaction import by_ranges, rounds
 from sweep_tasks.compaction.metadata import metadata_of
 from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.compaction.sstables import SSTable, sstables_of
@@ -21,9 +23,12 @@ from sweep_tasks.dev.cassandra import LocalCluster
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.sweep.deletions import DAY_MS, Deletions
+from sweep_tasks.sweep.tally import Kind, Tally
 from sweep_tasks.timestamps.service import TimestampService
 from tests.cassandra.places import Place, full_name, physical_name, session_of
 from tests.cassandra.test_sstables import await_gone
+from tests.support.command import sweepflow
 from tests.support.elsewhere import ELSEWHERE, Elsewhere
 
 pytestmark = pytest.mark.timeout(900)  # the tables take a minute to fill, and several on a busy machine
@@ -119,10 +124,11 @@ class TestAQueueThatWasMostlyDeleted:
         self, queue: Queue
     ) -> None:
         names = (NEVER, OURS, LEFT_STCS, LEFT_UCS)
-        seconds = queue.workload.read_heads([queue.tables[name] for name in names], rounds=25)
-        never, ours, *left = (seconds[queue.tables[name]] for name in names)
+        everywhere = queue.workload.read_heads([queue.tables[name] for name in names], rounds=3)
+        closely = queue.workload.read_heads([queue.tables[name] for name in (NEVER, OURS)], rounds=25)
+        never, ours = closely[queue.tables[NEVER]], closely[queue.tables[OURS]]
         assert ours <= 1.2 * never
-        assert all(each > 3 * never for each in left)
+        assert all(everywhere[queue.tables[name]] > 3 * never for name in (LEFT_STCS, LEFT_UCS))
         met = {name: queue.workload.tombstones_read(queue.tables[name]) for name in names}
         assert met == {NEVER: 0, OURS: 0, LEFT_STCS: 2 * (ITEMS - LEFT), LEFT_UCS: 2 * (ITEMS - LEFT)}
 
@@ -148,8 +154,11 @@ TWCS = (
 )
 ONLY_REPAIRED = "{'class': 'SizeTieredCompactionStrategy', 'only_purge_repaired_tombstones': 'true'}"
 OFF = "{'class': 'SizeTieredCompactionStrategy', 'enabled': 'false'}"
-SMALL = {"unified": UCS, "windows": TWCS, "repaired": ONLY_REPAIRED, "off": OFF, "young": STCS}
+LCS = "{'class': 'LeveledCompactionStrategy'}"
+SMALL = {"unified": UCS, "levels": LCS, "windows": TWCS, "repaired": ONLY_REPAIRED, "off": OFF, "young": STCS}
 ROW, COLUMNS = b"row", 2_000
+TOMBSTONES = 2 * (COLUMNS - 10)
+"""A deleted range has two bounds."""
 
 
 @dataclass
@@ -157,6 +166,10 @@ class Small:
     """A table of each kind, after one run through a command that sees the node's files where nothing is here."""
 
     store: CassandraStore
+    tables: dict[str, TableRef]
+    contents: dict[str, list[Any]]
+    files: dict[str, list[str]]
+    files_after: dict[str, list[str]]
     elsewhere: Elsewhere
     measured: Document
     planned: Document
@@ -191,9 +204,7 @@ def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sm
         names = {kind: f"{place.keyspace}.{physical_name(store, each)}" for kind, each in tables.items()}
         after = {kind: standing(place, store, each) for kind, each in tables.items()}
         report = rounds.report(measured, planned, done, rounds.measure(settings, "far", chosen))
-        yield Small(store, elsewhere, measured, planned, done, report, names)
-        assert read_all(store, tables) == contents, "no data changes"
-        assert {kind for kind in SMALL if after[kind] != files[kind]} == {"unified"}
+        yield Small(store, tables, contents, files, after, elsewhere, measured, planned, done, report, names)
         for table in tables.values():
             store.drop_table(table)
 
@@ -204,7 +215,7 @@ def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef],
         store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
         session_of(store).execute(
             f"ALTER TABLE {full_name(store, table)} WITH compaction = {kinds[kind]}"
-            f" AND gc_grace_seconds = {LONG_S if kind == 'young' else 0}"
+            f" AND gc_grace_seconds = {LONG_S if kind in ('young', 'levels') else 0}"
         )
     cells = [Cell(ROW, b"%06d" % number) for number in range(COLUMNS)]
     names = [physical_name(store, table) for table in tables.values()]
@@ -214,6 +225,18 @@ def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef],
     for table in tables.values():
         store.delete_ranges(table, [VersionRange(cell, -1, 20) for cell in cells[:-10]])
     place.cluster.nodetool(1, "flush", place.keyspace, *names)
+    if "levels" in tables and kinds["levels"] == LCS:
+        let_levels_go(place, store, tables["levels"])
+
+
+def let_levels_go(place: Place, store: CassandraStore, table: TableRef) -> None:
+    """The server puts its files into levels as soon as it has two, and would leave no tombstone in them had gc_grace
+    passed by then."""
+    until = time.monotonic() + 120
+    while len(standing(place, store, table)) > 1:
+        assert time.monotonic() < until, "it is the server that compacts these"
+        time.sleep(0.2)
+    session_of(store).execute(f"ALTER TABLE {full_name(store, table)} WITH gc_grace_seconds = 0")
 
 
 def standing(place: Place, store: CassandraStore, table: TableRef) -> list[str]:
@@ -230,11 +253,17 @@ def read_all(store: CassandraStore, tables: dict[str, TableRef]) -> dict[str, li
 
 
 class TestEveryStrategy:
-    def test_drops_what_was_proven_to_go(self, small: Small) -> None:
-        found = small.outcome("unified")
+    @pytest.mark.parametrize("kind", ["unified", "levels"])
+    def test_drops_what_was_proven_to_go(self, small: Small, kind: str) -> None:
+        found = small.outcome(kind)
         assert (found["outcome"], found["kept"]) == ("done", {})
-        assert found["dropped"] == found["tombstones_expected"] == 2 * (COLUMNS - 10)
+        assert found["dropped"] == found["tombstones_expected"] == TOMBSTONES
         assert found["points_after"] == 10
+
+    def test_keeps_all_data_and_rewrites_no_other_file(self, small: Small) -> None:
+        assert read_all(small.store, small.tables) == small.contents
+        rewritten = {kind for kind in SMALL if small.files_after[kind] != small.files[kind]}
+        assert rewritten == {"unified", "levels"}
 
     @pytest.mark.parametrize(
         ("kind", "blocker"),
@@ -248,10 +277,10 @@ class TestEveryStrategy:
     ) -> None:
         blocked = small.blocked("young")
         assert (blocked["reason"], blocked["blocker"]) == ("long_run", "gc_grace")
-        assert (blocked["tombstones"], blocked["waiting"]) == (0, 2 * (COLUMNS - 10))
+        assert (blocked["tombstones"], blocked["waiting"]) == (0, TOMBSTONES)
         assert time.time() + LONG_S - 3_600 < blocked["until_s"] <= time.time() + LONG_S + 1
         assert small.report["droppable_from_s"] == blocked["until_s"]
-        assert small.report["kept"]["gc_grace"] == 2 * (COLUMNS - 10)
+        assert small.report["kept"]["gc_grace"] == TOMBSTONES
         assert any("gc_grace will have passed for all at" in each for each in small.report["sentences"])
         (near,) = small.report["near_failing"]
         assert (near["table"], near["token"]) == (small.names["young"], token_of(ROW))
@@ -260,7 +289,7 @@ class TestEveryStrategy:
         assert not Path(ELSEWHERE).exists()
         assert all(file.startswith(ELSEWHERE) for each in small.planned["compactions"] for file in each["files"])
         assert {"find", "head", "sstabledump", "sstablemetadata", "nodetool"} == set(small.elsewhere.ran)
-        measured = 2 * len(SMALL) + 1
+        measured = sum(len(each) for each in small.files.values()) + 2
         assert small.elsewhere.ran.count("sstabledump") == measured, "each file once, however often it was looked at"
 
 
@@ -275,6 +304,99 @@ def test_several_files_of_levels_become_one_of_level_0_as_the_budget_has_it(plac
         (made,) = standing(place, store, table)
         node = Node.named(settings_for(place, Path("unused")), "node1")
         assert metadata_of(node, [Path(made)])[Path(made)].level == 0
+        store.drop_table(table)
+
+
+_FLUSHING = """\
+#!{python}
+import subprocess, sys
+done = subprocess.run([{nodetool!r}, *sys.argv[1:]])
+if "--user-defined" in sys.argv:
+    from cassandra.cluster import Cluster
+    with Cluster({hosts!r}, port={port}) as cluster:
+        session = cluster.connect()
+        delete = session.prepare('DELETE FROM {table} USING TIMESTAMP 900000 WHERE key = ? AND column1 = ?')
+        for number in range(300):
+            session.execute(delete, ({row!r}, b"new%d" % number))
+    subprocess.run([{nodetool!r}, "flush", *{names!r}])
+sys.exit(done.returncode)
+"""
+
+
+def test_the_command_tells_its_own_files_from_what_is_flushed_meanwhile_and_a_budget_lets_go_what_a_smaller_one_kept(
+    place: Place, tmp_path: Path
+) -> None:
+    table = TableRef.parse("small.command")
+    (described,) = place.cluster.compaction_nodes().values()
+    with place.opened() as store:
+        fill_small(place, store, {"unified": table})
+        contents = read_all(store, {"unified": table})
+        program = tmp_path / "nodetool"
+        program.write_text(
+            _FLUSHING.format(
+                python=sys.executable, hosts=place.cluster.hosts, port=place.cluster.port, row=ROW,
+                table=full_name(store, table), nodetool=described["nodetool"],
+                names=[place.keyspace, physical_name(store, table)],
+            )
+        )  # fmt: skip
+        program.chmod(0o755)
+        nodes = json.dumps({"one": {**described, "nodetool": str(program)}})
+
+        def command(*words: str) -> Document:
+            answer = sweepflow(
+                "compaction", *words, "--table", str(table), "--store", place.url, "--json", cwd=tmp_path,
+                SWEEPFLOW_COMPACTION_NODES=nodes, SWEEPFLOW_COMPACTION_BUDGET_BYTES="1",
+                SWEEPFLOW_CACHE_FOLDER=str(tmp_path / "cache"),
+            )  # fmt: skip
+            assert answer.code == 0, answer.err
+            (found,) = answer.document["nodes"]
+            return dict(found)
+
+        assert command("measure")["droppable"] == TOMBSTONES
+        kept = command("run")
+        assert kept["done"]["compactions"] == []
+        assert {each["blocker"] for each in kept["done"]["blocked"]} == {"too_large"}
+        let_go = command("run", "--budget", "1000000")
+        (compaction,) = let_go["done"]["compactions"]
+        assert (compaction["outcome"], compaction["dropped"], len(compaction["made"])) == ("done", TOMBSTONES, 1)
+        assert (let_go["report"]["dropped"], let_go["report"]["tombstones"]["after"]) == (TOMBSTONES, 600)
+        assert read_all(store, {"unified": table}) == contents
+        store.drop_table(table)
+
+
+def test_a_node_whose_files_are_out_of_reach_is_compacted_where_sweeps_have_deleted(
+    place: Place, tmp_path: Path
+) -> None:
+    table = TableRef.parse("small.swept")
+    (described,) = place.cluster.compaction_nodes().values()
+    out_of_reach = {**described, "data": [], "sstabledump": "/nowhere", "sstablemetadata": "/nowhere"}
+    nodes = {"far": out_of_reach, "near": described}
+    settings = settings_for(place, tmp_path, compaction_nodes=nodes)
+    with place.opened() as store:
+        fill_small(place, store, {"unified": table})
+        contents, name = read_all(store, {"unified": table}), f"{place.keyspace}.{physical_name(store, table)}"
+        tally = Tally()
+        tally.add(table, Kind.RANGES, [token_of(ROW)] * (COLUMNS - 10))
+        Deletions(store).add(tally, SystemClock().now_ms() - 2 * DAY_MS)
+
+        before = rounds.measure(settings, "far", [str(table)])
+        assert (before["droppable"], before["files"]) == (COLUMNS - 10, 0)
+        planned = rounds.plan(settings, "far", before)
+        (told,) = planned["ranges"]
+        assert told in by_ranges.told_of_all(settings), "where no node is described, the DAG names it all the same"
+        assert told["first_token"] <= token_of(ROW) <= told["last_token"]
+        assert told["command"].startswith(f"nodetool compact -st {told['first_token'] - 1} -et {told['last_token']} ")
+        assert rounds.plan(settings, "far", before, budget_bytes=1)["blocked"][0]["blocker"] == "too_large"
+        done = rounds.compact(settings, "far", planned)
+        (compaction,) = done["compactions"]
+        assert (compaction["outcome"], compaction["dropped"]) == ("unknown", None)
+        after = rounds.measure(settings, "far", [str(table)])
+        report = rounds.report(before, planned, done, after)
+        assert (report["dropped"], report["not_known"], report["tombstones"]["after"]) == (0, 1, 0)
+        assert rounds.plan(settings, "far", before)["compactions"] == [], "what was compacted is not, once more"
+
+        assert rounds.measure(settings, "near", [name])["droppable"] == 0, "and it did drop them"
+        assert read_all(store, {"unified": table}) == contents
         store.drop_table(table)
 
 
@@ -321,7 +443,7 @@ def test_what_was_compacted_for_nothing_is_not_tried_again_until_its_cause_is_go
         blockers, done = round_of(meddled=True)
         (compaction,) = done["compactions"]
         assert (compaction["outcome"], compaction["dropped"]) == ("fruitless", 0)
-        assert compaction["kept"] == {"memtable": 2 * (COLUMNS - 10)}
+        assert compaction["kept"] == {"memtable": TOMBSTONES}
         assert round_of(meddled=False)[0] == ["fruitless"]
         place.cluster.nodetool(1, "flush", place.keyspace, physical_name(store, table))
         blockers, done = round_of(meddled=False)

@@ -85,6 +85,34 @@ class TestNodes:
         with pytest.raises(BadValue, match=problem):
             self.given(monkeypatch, nodes)
 
+    def test_one_whose_files_are_out_of_reach_says_so_in_so_many_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        settings = self.given(monkeypatch, '{"c1": {"data": [], "nodetool": "nodetool -h c1"}}')
+        assert settings.compaction_nodes["c1"].data == ()
+        inherited = as_environment(settings)["SWEEPFLOW_COMPACTION_NODES"]
+        assert self.given(monkeypatch, inherited).compaction_nodes == settings.compaction_nodes
+
+    @pytest.mark.parametrize(
+        ("field", "words"),
+        [
+            ("prefix", "sshpass -p s3cret ssh c1"),
+            ("prefix", "/usr/bin/sshpass -v -ps3cret ssh c1"),
+            ("prefix", "env SSHPASS=s3cret sshpass -e ssh c1"),
+            ("prefix", "kubectl --token=s3cret exec c1 --"),
+            ("sstabledump", "sstabledump --password s3cret"),
+        ],
+    )
+    def test_a_password_anywhere_else_is_refused_too(
+        self, monkeypatch: pytest.MonkeyPatch, field: str, words: str
+    ) -> None:
+        with pytest.raises(BadValue, match=f"{field} has a password") as caught:
+            self.given(monkeypatch, f'{{"c1": {{"data": "/a", "{field}": "{words}"}}}}')
+        assert "s3cret" not in str(caught.value)
+
+    @pytest.mark.parametrize("prefix", ["ssh -p 22 c1", "sshpass -f /etc/pass ssh -p 22 c1", "kubectl exec -i c1 --"])
+    def test_a_port_is_no_password(self, monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+        settings = self.given(monkeypatch, f'{{"c1": {{"data": "/a", "prefix": "{prefix}"}}}}')
+        assert " ".join(settings.compaction_nodes["c1"].prefix) == prefix
+
     @pytest.mark.parametrize("word", ["-pw s3cret", "--password s3cret", "--password=s3cret"])
     def test_a_password_in_a_command_is_refused_and_not_repeated(
         self, monkeypatch: pytest.MonkeyPatch, word: str

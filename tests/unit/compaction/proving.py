@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sweep_tasks.compaction.facts import Facts, later_joined
+from sweep_tasks.compaction.facts import Facts, Places, later_joined
 from sweep_tasks.compaction.metadata import Metadata
 from sweep_tasks.compaction.proof import Known, TableFacts
 from sweep_tasks.compaction.sstables import Identity
@@ -19,11 +19,11 @@ def path(name: str, folder: str = "/data") -> str:
     return f"{folder}/ks/t-1/{name}-Data.db"
 
 
-def places(tokens: Iterable[int], most: int = 256) -> dict[str, Any]:
+def places(tokens: Iterable[int], most: int = 256) -> Places:
     histogram = TokenHistogram(most)
     for token in tokens:
         histogram.add(token)
-    return histogram.document()
+    return Places.in_histogram(histogram.document())
 
 
 def facts(

@@ -14,6 +14,7 @@ from sweep_tasks.compaction.cache import Cache
 from sweep_tasks.compaction.chunks import Chunks
 from sweep_tasks.compaction.dump import Tools
 from sweep_tasks.compaction.measuring import measure
+from sweep_tasks.compaction.runs import PartitionRun
 from sweep_tasks.compaction.sstables import Identity, SSTable
 from sweep_tasks.compaction.tombstones import Measured, Pile
 from sweep_tasks.errors import BadValue, SSTableGone
@@ -30,6 +31,7 @@ MEASURED = Measured(
     deleted_partitions=1,
     longest_run=3,
     run_token=-42,
+    runs=[PartitionRun(30, -42, 800), PartitionRun(20, 7, 700)],
     first_token=-(2**63),
     last_token=2**63 - 1,
     first_deleted_s=700,

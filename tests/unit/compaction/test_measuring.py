@@ -33,6 +33,7 @@ from tests.unit.compaction.dumps import (
 )
 
 NOW = 10_000
+RUNS = {b"long": 40, b"longer": 60, b"short": 16}
 ENCODING = Encoding(min_timestamp=10, min_deletion_s=500)
 BOUND = ENCODING.marker(bound("start", 700), 20)
 SSTABLE = SSTable("ks", "t", Path("/data/ks/t/nb-1-big-Data.db"), "nb", "1")
@@ -174,6 +175,19 @@ class TestRuns:
             partition(30, dead(50, 7), dead(55, 7), dead(60, 7), key=b"z"),
         )
         assert found.longest_run == 3
+
+    def test_of_each_partition_the_longest_run_is_kept_with_the_moment_of_its_youngest_tombstone(self) -> None:
+        rows = {key: [dead(20 + place, 100 + place) for place in range(number)] for key, number in RUNS.items()}
+        found = measured(
+            Chunks(10_000, 10_000),
+            *(partition(0, *rows[key], live(900), dead(950, 7), key=key) for key in sorted(RUNS, key=token_of)),
+        )
+        kept = {run.token: (run.longest, run.last_deleted_s) for run in found.runs}
+        assert kept == {token_of(b"long"): (40, 139), token_of(b"longer"): (60, 159)}, "the short one is of no account"
+        (longer, long) = statistics(found, gc_grace_s=NOW - 150).brief()["runs"]
+        assert longer.longest == 60
+        assert 10 <= longer.held < 30, "no more of it than what waits for gc_grace in the file, about ten"
+        assert (long.longest, long.held) == (40, 0), "gc_grace has passed for the last of them"
 
 
 def test_what_expires_later_is_counted_anew_when_it_has() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep_tasks.compaction.metadata import Metadata
-from sweep_tasks.compaction.planning import Plan, all_stopped, cause_of, planned
+from sweep_tasks.compaction.planning import Plan, Tried, all_stopped, cause_of, planned
 from sweep_tasks.compaction.proof import Blocker, Known, TableFacts, droppable_in
 from sweep_tasks.compaction.rules import Density, Reason, Verdict
 from tests.unit.compaction.proving import TABLE, known, path, table
@@ -27,7 +27,7 @@ def dense(name: str, written: int, at: int = 1, **more: Any) -> Known:
 
 
 def plan(files: dict[str, Known], *verdicts: Verdict, budget: int = 1_000, fruitless: Any = None) -> Plan:
-    return planned(verdicts, {TABLE: table(files)}, budget, fruitless or {})
+    return planned(verdicts, {TABLE: table(files)}, budget, Tried(fruitless or {}))
 
 
 def blockers(found: Plan) -> dict[str, Blocker]:
@@ -101,7 +101,7 @@ class TestOneThatWasFruitless:
     FILES = table({A: dense("a", 100), OLD: known("old", Metadata(1, 50))})
 
     def plan(self, now: TableFacts) -> Plan:
-        return planned([verdict(A, 1)], {TABLE: now}, 1_000, {A: cause_of(A, self.FILES)})
+        return planned([verdict(A, 1)], {TABLE: now}, 1_000, Tried({A: cause_of(A, self.FILES)}))
 
     def test_is_not_tried_again_while_nothing_has_changed(self) -> None:
         assert blockers(self.plan(self.FILES)) == {A: Blocker.FRUITLESS}
@@ -146,7 +146,9 @@ def some_files(draw: st.DrawFn) -> dict[str, Known]:
 @given(some_files(), st.integers(1, 200), st.sampled_from([Reason.DENSE, Reason.LONG_RUN, Reason.READ]))
 def test_whatever_the_files_no_plan_breaks_its_rules(files: dict[str, Known], budget: int, reason: Reason) -> None:
     facts = table(files)
-    found = planned([verdict(name, rank, reason) for rank, name in enumerate(files, 1)], {TABLE: facts}, budget, {})
+    found = planned(
+        [verdict(name, rank, reason) for rank, name in enumerate(files, 1)], {TABLE: facts}, budget, Tried()
+    )
     taken = [name for each in found.compactions for name in each.files]
     assert len(taken) == len(set(taken)), "no file is in two compactions"
     assert sum(each.bytes for each in found.compactions) <= budget

@@ -53,7 +53,10 @@ def test_the_same_files_are_found_there_as_here_as_they_stand_to_the_nanosecond(
     assert (there.data, here.data) == (DATA / "ks" / NAME / "nb-1-big-Data.db", data / "ks" / NAME / "nb-1-big-Data.db")
     assert stands_there[1:] == stands_here[1:] == ("1", 200, 1_700_000_000_000_000_042)
     assert stands_there == there.identity()
-    assert stands_there.path == f"{reach.prefix[0]}:{there.data}", "another node may have a file of that path"
+    label = stands_there.path.removesuffix(str(there.data))
+    assert label == Reach(reach.prefix).label(Path("")).removesuffix("."), "another node may have a file of that path"
+    assert label not in ("", Reach(("ssh", "other")).label(Path("")).removesuffix("."))
+    assert reach.prefix[0] not in label, "it is kept, and a command may have words that are nobody's business"
 
 
 def test_one_call_lists_a_whole_keyspace(elsewhere: Elsewhere, reach: Reach) -> None:
@@ -133,3 +136,57 @@ class TestToolsOfANode:
     def test_one_that_is_not_there_is_named(self) -> None:
         with pytest.raises(NodeUnreachable, match="nodetool can't be run on this machine"):
             Node("one", (DATA,), HERE, Tools(), nodetool_command=("/no/nodetool",)).nodetool("flush")
+
+
+class TestCommandsThatTalk:
+    """As kubectl, docker compose and ssh do: lines of their own on stderr, and an exit code of their own."""
+
+    SCRIPT = 'echo "WARN[0000] the attribute version is obsolete" >&2; "$@"; code=$?; {end}'
+    KUBECTL = SCRIPT.format(end='[ $code = 0 ] || { echo "command terminated with exit code $code" >&2; exit $code; }')
+
+    @pytest.fixture
+    def talking(self) -> Reach:
+        return Reach(("sh", "-c", self.KUBECTL, "kubectl"))
+
+    def test_a_file_that_is_gone_is_gone_and_the_others_are_found(self, data: Path, talking: Reach) -> None:
+        there = data / "ks" / NAME / "nb-1-big-Data.db"
+        assert set(talking.stands([there, data / "gone"])) == {there}
+        assert talking.read(data / "gone", 10) is None
+        assert talking.read(there, 10) == bytes(10)
+        assert talking.stands([data / "gone"]) == {}
+
+    def test_what_it_says_of_itself_is_never_taken_for_a_missing_file(self, data: Path) -> None:
+        lost = Reach(("sh", "-c", 'echo "error: No such file or directory" >&2; exit 1', "kubectl"))
+        with pytest.raises(NodeUnreachable, match="No such file or directory"):
+            lost.stands([data])
+
+    def test_a_program_that_is_not_there_or_knows_less_is_an_error(self, data: Path, tmp_path: Path) -> None:
+        small = tmp_path / "find"
+        small.write_text("#!/bin/sh\necho 'find: unrecognized: -printf' >&2; exit 1\n")
+        small.chmod(0o755)
+        with pytest.raises(NodeUnreachable, match="unrecognized: -printf"):
+            Reach(("env", f"PATH={tmp_path}:{os.environ['PATH']}")).stands([data])
+
+    def test_a_file_that_ends_like_our_own_words_is_read_as_it_is(self, data: Path, talking: Reach) -> None:
+        odd = b"x\n--- sweepflow: ended with 0\n"
+        (data / "odd").write_bytes(odd)
+        assert talking.read(data / "odd", 100) == odd
+
+    def test_words_of_the_command_are_not_told(self) -> None:
+        with pytest.raises(NodeUnreachable) as error:
+            Reach(("false", "geheim")).read(DATA, 10)
+        assert "geheim" not in str(error.value)
+        assert "through 'false'" in str(error.value)
+
+
+def test_what_sstablemetadata_says_is_told_by_no_error() -> None:
+    """Among it are keys of rows."""
+    command = ("sh", "-c", "echo First token: 5 key=secret; echo java.io.EOFException: secret >&2; exit 1")
+    with pytest.raises(NodetoolFailed, match="sstablemetadata failed on one: EOFException") as error:
+        Node("one", (DATA,), HERE, Tools(), metadata_command=command).sstablemetadata([DATA])
+    assert "secret" not in str(error.value)
+
+
+def test_what_nodetool_says_on_stdout_is_told_by_no_error() -> None:
+    with pytest.raises(NodetoolFailed, match="it did not say why"):
+        Node("one", (DATA,), HERE, Tools(), nodetool_command=("sh", "-c", "echo secret; exit 1")).nodetool("flush")

@@ -25,14 +25,15 @@ def blocked(blocker: str, tombstones: int) -> dict[str, Any]:
     return {"table": "ks.u", "blocker": blocker, "tombstones": tombstones, "waiting": 0}
 
 
-PLANNED = {"compactions": [{"tombstones": 100, "bytes": 75}]}
+PLANNED = {"compactions": [{"tombstones": 100, "bytes": 75, "points": 40}]}
 
 
 def test_what_was_expected_and_what_came_of_it_stand_side_by_side() -> None:
     found = report(measured(100), PLANNED, done(compaction(90)), measured(10))
     assert (found["dropped"], found["expected"]["dropped"]) == (90, 100)
     assert (found["bytes_rewritten"], found["expected"]["bytes"]) == (70, 75)
-    assert (found["points_no_longer_read"], found["tombstones"]) == (20, {"before": 100, "after": 10})
+    assert (found["points_no_longer_read"], found["expected"]["points"]) == (20, 40)
+    assert found["tombstones"] == {"before": 100, "after": 10}
 
 
 def test_what_is_kept_adds_up_to_what_is_there() -> None:
@@ -50,15 +51,49 @@ def test_nothing_done_is_said_and_by_what_it_was_stopped() -> None:
     assert stopped["sentences"] == ["one: stopped, server busy"]
 
 
+def test_what_was_done_before_it_was_stopped_is_said_too() -> None:
+    told = done(compaction(90), stopped="repair", blocked=[blocked("repair", 5)])
+    found = report(measured(100), PLANNED, told, measured(5))
+    assert found["sentences"][:2] == ["one: ks.t: 2 files, done, 90 tombstones dropped", "one: stopped, repair"]
+    assert found["kept"] == {"repair": 5}
+
+
+def test_where_all_is_blocked_it_is_not_said_that_there_was_nothing() -> None:
+    found = report(measured(8), {"compactions": []}, done(blocked=[blocked("budget", 8)]), measured(8))
+    assert found["sentences"] == [
+        "one: nothing is compacted, all 1 that are worth it are kept from it", "one: 8 tombstones stay, budget",
+    ]  # fmt: skip
+
+
+def test_what_the_server_declined_was_not_rewritten_and_is_kept_by_that() -> None:
+    told = compaction(0, outcome="declined", tombstones_expected=100, bytes_read=0, points_before=0, points_after=0)
+    found = report(measured(100), PLANNED, done(told), measured(100))
+    assert (found["bytes_rewritten"], found["kept"]) == (0, {"declined": 100})
+
+
+def test_what_is_not_known_counts_as_nothing_and_is_said_to_be_so() -> None:
+    told = compaction(0, outcome="unknown", tombstones_expected=100) | {"dropped": None, "points_after": None}
+    found = report(measured(100), PLANNED, done(told, compaction(7)), measured(0))
+    assert (found["dropped"], found["not_known"], found["points_no_longer_read"]) == (7, 1, 20)
+    assert "one: ks.t: 2 files, compacted; how many tombstones that dropped is not known" in found["sentences"]
+
+
+def test_a_failure_is_told_with_what_went_wrong() -> None:
+    told = compaction(
+        0, outcome="failed", problem="node: nodetool compact failed on one: no room", tombstones_expected=9
+    )
+    found = report(measured(9), PLANNED, done(told, stopped="failed"), measured(9))
+    assert found["failed"] == ["node: nodetool compact failed on one: no room"]
+    assert found["kept"] == {"failed": 9}
+
+
 def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
     run = {"table": "ks.t", "token": -42, "longest_run": 59_800, "fails_at": 100_000, "file": "f", "reads": "warned"}
     runs = [{**run, "near_failing": True}, {**run, "near_failing": False, "longest_run": 1_000}]
     found = report(measured(0), PLANNED, done(), measured(0, runs=runs))
     assert found["near_failing"] == runs[:1]
-    assert (
-        "ks.t: the partition at token -42 has 59800 dead cells in a row; reads over it fail at 100000"
-        in (found["sentences"])
-    )
+    told = "table ks.t: a partition (token -42) has 59800 dead cells in a row, in one file, and a read of it fails at"
+    assert f"{told} 100000" in found["sentences"]
 
 
 def test_what_a_dry_run_would_drop_is_not_called_kept() -> None:

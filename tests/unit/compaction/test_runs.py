@@ -1,50 +1,53 @@
-"""Runs of dead cells, measured in pieces."""
+"""Runs of dead cells: the longest of a file, and what they come to over the files of a table."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from itertools import groupby
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.compaction.runs import PartitionRun, Piece, Reads, dead, joined, live, reads_over, worst
+from sweep_tasks.compaction.runs import Held, Longest, PartitionRun, PartitionRuns, Reads, reads_over
 from sweep_tasks.compaction.thresholds import Thresholds
 
-cells = st.lists(st.booleans(), max_size=30)
-runs = st.lists(st.builds(PartitionRun, st.integers(-9, 9), st.integers(0, 9)))
+runs = st.lists(st.builds(PartitionRun, st.integers(1, 9), st.integers(-9, 9), st.integers(0, 9)))
+of_files = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-5, 5), st.integers(1, 50)), max_size=30)
 
 
-def piece(those_dead: list[bool]) -> Piece:
-    return joined(dead() if each else live() for each in those_dead)
+@given(runs, st.integers(1, 12))
+def test_the_longest_of_a_file_are_kept_and_the_longest_comes_first(given_runs: list[PartitionRun], most: int) -> None:
+    longest = Longest(most)
+    for run in given_runs:
+        longest.add(run)
+    in_order = sorted(given_runs, key=lambda run: (-run.longest, run.token, -run.last_deleted_s))
+    assert longest.found() == in_order[:most]
 
 
-def test_a_run_goes_on_from_one_piece_into_the_next() -> None:
-    assert joined([live(3), dead(400), dead(300), dead(299), live()]).longest == 999
-    assert joined([live(3), dead(400), live(), dead(300), dead(299), live()]).longest == 599
+@given(of_files)
+def test_a_partition_has_the_runs_of_all_its_files_in_whatever_order_they_come(
+    told: list[tuple[str, int, int]],
+) -> None:
+    whole = PartitionRuns()
+    for file, token, longest in told:
+        whole.add(file, [Held(token, longest, longest - 1)])
+    by_token: Counter[int] = Counter()
+    for _, token, longest in told:
+        by_token[token] += longest
+    assert {each.token: each.longest for each in whole.found()} == dict(by_token)
+    for each in whole.found():
+        of_it = [(longest, file) for file, token, longest in told if token == each.token]
+        assert (each.held, each.files) == (each.longest - len(of_it), len(of_it))
+        assert each.longest_of_file == max(of_it)[0]
+        assert (each.longest_of_file, each.file) in of_it
 
 
-def test_a_partition_without_cells_has_no_run() -> None:
-    assert joined([]) == joined([dead(0), live(0)]) == Piece()
-
-
-@given(cells)
-def test_the_longest_run_is_that_of_the_cells_in_a_row(those_dead: list[bool]) -> None:
-    in_a_row = [len(list(same)) for is_dead, same in groupby(those_dead) if is_dead]
-    assert piece(those_dead).longest == max(in_a_row, default=0)
-
-
-@given(cells, cells, cells)
-def test_it_makes_no_difference_where_a_partition_is_cut(a: list[bool], b: list[bool], c: list[bool]) -> None:
-    whole = piece(a + b + c)
-    assert piece(a).then(piece(b)).then(piece(c)) == whole
-    assert piece(a).then(piece(b).then(piece(c))) == whole
-
-
-@given(runs, st.integers(0, 12))
-def test_the_worst_partitions_come_first_and_ties_go_by_token(partitions: list[PartitionRun], most: int) -> None:
-    in_order = sorted(partitions, key=lambda each: (-each.longest, each.token))
-    assert worst(iter(partitions), most) == in_order[:most]
+def test_of_too_many_partitions_the_shortest_are_forgotten() -> None:
+    whole = PartitionRuns(most=10)
+    whole.add("a", [Held(token, token, 0) for token in range(1, 12)])
+    assert {each.token for each in whole.found()} == {7, 8, 9, 10, 11}
+    whole.add("b", [Held(11, 5, 0)])
+    assert max(each.longest for each in whole.found()) == 16
 
 
 def test_a_server_that_never_warns_may_still_fail() -> None:

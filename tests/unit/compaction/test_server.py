@@ -38,7 +38,11 @@ def stats(**tables: tuple[int, object]) -> str:
             "total_number_of_tables": len(tables),
             "ks": {
                 "tables": {
-                    name: {"memtable_cell_count": cells, "maximum_tombstones_per_slice_last_five_minutes": met}
+                    name: {
+                        "memtable_cell_count": cells,
+                        "maximum_tombstones_per_slice_last_five_minutes": met,
+                        "space_used_live": "1234",
+                    }
                     for name, (cells, met) in tables.items()
                 }
             },
@@ -74,10 +78,15 @@ def test_what_is_not_understood_is_never_taken_for_nothing_to_do(said: str) -> N
         work_in(said)
 
 
+def test_something_that_runs_and_is_not_understood_is_never_overlooked() -> None:
+    with pytest.raises(NodetoolFailed, match="something that runs in a way not known here"):
+        work_in(BUSY.replace("87eee370-e25a-11f1-9f79-c938616384d4", "number-one"))
+
+
 def test_tables_tell_what_is_in_memory_and_what_readers_met() -> None:
     assert table_states(stats(t=(5, 700), u=(0, 0)), AUTO, "ks") == {
-        "ks.t": TableState(memtable_cells=5, read_tombstones=700),
-        "ks.u": TableState(compacting=False),
+        "ks.t": TableState(memtable_cells=5, read_tombstones=700, size=1_234),
+        "ks.u": TableState(compacting=False, size=1_234),
     }
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sweep_tasks.compaction.dump import Tools
+from sweep_tasks.compaction.measuring import measure
 from sweep_tasks.compaction.sstables import SSTable, sstables_of
-from sweep_tasks.errors import BadValue, SSTableGone
+from sweep_tasks.errors import BadValue, SSTableGone, SSTableTooOld
 
 ID = "0123456789abcdef" * 2
 
@@ -74,5 +76,17 @@ def test_what_is_not_the_data_of_an_sstable_is_refused(tmp_path: Path, name: str
 
 
 def test_one_of_a_cassandra_before_4_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match="nodetool upgradesstables"):
+    with pytest.raises(SSTableTooOld, match="nodetool upgradesstables"):
         SSTable.at(tmp_path / "ks" / f"t-{ID}" / "me-1-big-Data.db")
+
+
+def test_one_of_an_old_cassandra_is_listed_with_the_others_and_left_out_by_name_when_it_is_measured(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "ks" / f"t-{ID}"
+    written(folder, "mc-7-big")
+    written(folder, "nb-8-big")
+    old, new = sstables_of([tmp_path], "ks", "t")
+    assert (old.version, new.version) == ("mc", "nb")
+    with pytest.raises(SSTableTooOld, match=r"mc-7-big-Data\.db has the format of an old Cassandra"):
+        measure(old, Tools(), 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def summary() -> Summary:
 
 def brief(table: str = "ks.t", **more: Any) -> dict[str, Any]:
     told = {"file": "f", "table": table, "bytes": 10, "droppable": 1, "waiting": 0, "droppable_from_s": None}
-    return {**told, "longest_run": 0, "token": 7, **more}
+    return {**told, "runs": [], **more}
 
 
 def test_counts_add_up_by_table_and_in_all(summary: Summary) -> None:
@@ -42,18 +43,49 @@ def test_files_left_out_are_named_by_kind(summary: Summary) -> None:
     assert (found["gone"], found["unreadable"], found["files"]) == (["a is gone"], [], 0)
 
 
-def test_only_the_worst_runs_are_kept_the_longest_first(summary: Summary) -> None:
+def test_of_runs_that_no_read_fails_on_only_the_worst_are_told_the_longest_first(summary: Summary) -> None:
     for length in (*range(1_000, 1_000 + 2 * WORST), 999):
-        summary.add(brief(longest_run=length))
+        summary.add(brief(runs=[(length, length, 0)]))
     found = [each["longest_run"] for each in summary.document(Path("/lines"))["longest_runs"]]
     assert found == list(range(999 + 2 * WORST, 999 + WORST, -1))
 
 
 @pytest.mark.parametrize(
-    ("run", "waiting", "near"), [(50_000, 50_000, True), (49_999, 90_000, False), (90_000, 49_999, False)]
+    ("run", "held", "near"), [(50_000, 50_000, True), (49_999, 49_999, False), (90_000, 49_999, False)]
 )
-def test_a_run_is_near_failing_as_far_as_gc_grace_holds_it(
-    summary: Summary, run: int, waiting: int, near: bool
-) -> None:
-    summary.add(brief(longest_run=run, waiting=waiting))
-    assert summary.document(Path("/lines"))["longest_runs"][0]["near_failing"] is near
+def test_a_run_is_near_failing_as_far_as_gc_grace_holds_it(summary: Summary, run: int, held: int, near: bool) -> None:
+    summary.add(brief(runs=[(7, run, held)]))
+    found = summary.document(Path("/lines"))
+    assert (found["longest_runs"][0]["near_failing"], found["near_failing"]) == (near, int(near))
+
+
+def test_ten_files_each_of_them_harmless_may_fail_a_read_together(summary: Summary) -> None:
+    for number in range(10):
+        summary.add(brief(file=f"f{number}", runs=[(7, 15_000, 15_000), (100 + number, 900, 900)]))
+    summary.add(brief("ks.u", runs=[(7, 15_000, 15_000)]))
+    (found, *_) = runs = summary.document(Path("/lines"))["longest_runs"]
+    assert (found["table"], found["token"], found["longest_run"], found["files"]) == ("ks.t", 7, 150_000, 10)
+    assert (found["reads"], found["near_failing"]) == ("failing", True)
+    assert [each["table"] for each in runs[1:]] == ["ks.u"], "another table's partition of that token is another one"
+
+
+def test_those_nearest_to_failing_come_first_however_many_longer_ones_there_are() -> None:
+    own = replace(Thresholds(), run_fail=2_000)
+    summary = Summary("one", 1_000, ThresholdsByTable(Thresholds(), {"ks.u": own}), Fraction(1, 2))
+    for table in ("ks.t", "ks.u"):
+        summary.table(table, 60)
+    for token in range(3 * WORST):
+        summary.add(brief(runs=[(token, 40_000, 40_000)]))
+        summary.add(brief(runs=[(-token - 1, 90_000, 0)]))
+    summary.add(brief("ks.u", runs=[(5, 1_500, 1_500)]))
+    found = summary.document(Path("/lines"))
+    (near,) = [each for each in found["longest_runs"] if each["near_failing"]]
+    assert near == found["longest_runs"][0]
+    assert (near["table"], near["fails_at"], found["near_failing"]) == ("ks.u", 2_000, 1)
+
+
+def test_where_a_server_never_fails_nothing_is_near_it() -> None:
+    summary = Summary("one", 1_000, ThresholdsByTable(replace(Thresholds(), run_fail=0), {}), Fraction(1, 2))
+    summary.table("ks.t", 60)
+    summary.add(brief(runs=[(7, 200_000, 200_000)]))
+    assert not summary.document(Path("/lines"))["longest_runs"][0]["near_failing"]

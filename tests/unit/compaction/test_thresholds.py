@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.compaction.thresholds import Thresholds, reaches, thresholds_in
+from sweep_tasks.compaction.thresholds import Thresholds, check_tables, reaches, thresholds_in
 from sweep_tasks.config import FILE_VARIABLE, Settings, as_environment, load_settings
 from sweep_tasks.errors import BadValue
+from sweep_tasks.model import TableRef
+from sweep_tasks.store.cassandra.options import PhysicalTable
 
 TABLES = "SWEEPFLOW_COMPACTION_TABLES"
 
@@ -42,6 +44,24 @@ def test_a_table_keeps_the_general_thresholds_that_it_does_not_name(monkeypatch:
     assert found.of("shop.orders") == Thresholds(7, run_warn=0, eligible_share=Fraction(0))
     assert found.of("shop.bills") == found.of("shop.others") == found.of(None) == Thresholds(7)
     assert found.of("shop.orders").off
+
+
+ORDERS = PhysicalTable("sweepflow", "shop__orders", 0, {}, TableRef("shop", "orders"))
+
+
+@pytest.mark.parametrize("name", ["shop.orders", "sweepflow.shop__orders"])
+def test_a_table_may_be_named_as_the_store_does_or_as_cassandra_does(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(TABLES, f'{{"{name}": {{"eligible_share": 0}}}}')
+    check_tables(load_settings(), [ORDERS])
+    assert thresholds_in(load_settings(), [ORDERS]).of(ORDERS.qualified).off
+
+
+def test_a_table_that_is_not_there_is_told_before_another_one_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TABLES, '{"shop.oders": {"eligible_share": 0}, "shop.orders": {}}')
+    with pytest.raises(BadValue, match=r"setting compaction_tables: shop\.oders is no table of the store"):
+        check_tables(load_settings(), [ORDERS])
 
 
 @pytest.mark.parametrize("nothing", ["", "  ", "{}"])

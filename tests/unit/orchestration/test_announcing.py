@@ -56,5 +56,13 @@ def test_nought_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not worth_telling(10**9, 0)
 
 
+def test_what_all_scans_of_all_lanes_wrote_this_time_is_told_by_table() -> None:
+    def scan(table: str, tombstones: int) -> dict[str, Any]:
+        return {"table": table, "tombstones": 10 * tombstones, "this_time": {"tombstones": tombstones}}
+
+    lanes = [[scan("shop.orders", 7), scan("shop.items", 2)], None, [], [scan("shop.orders", 1)]]
+    assert by_table(lanes) == {"shop.orders": 8, "shop.items": 2}
+
+
 def test_a_shard_without_a_summary_wrote_nothing_that_is_known_of() -> None:
     assert by_table([None, None]) == {}

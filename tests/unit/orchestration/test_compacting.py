@@ -7,8 +7,15 @@ from typing import Any, cast
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import ReadsNearFailing
-from sweep_tasks.orchestration.compacting import CheckReads, PrepareCompaction, nothing_to_compact, task_of
+from sweep_tasks.errors import CompactionFailed, ReadsNearFailing
+from sweep_tasks.orchestration.compacting import (
+    CheckReads,
+    PrepareCompaction,
+    left_by_sweeps,
+    measured_by_spark,
+    nothing_to_compact,
+    task_of,
+)
 
 NODES = {"one": {"data": "/var/lib/cassandra/data"}, "10.0.0.2": {"data": "/var/lib/cassandra/data"}}
 CASSANDRA = "cassandra://nowhere:9042/shop"
@@ -30,7 +37,7 @@ def check(reports: dict[str, Any]) -> None:
 
 
 def report(node: str, *near: dict[str, Any]) -> dict[str, Any]:
-    return {task_of(node, "report"): {"node": node, "near_failing": list(near)}}
+    return {task_of(node, "report"): {"node": node, "near_failing": list(near), "failed": []}}
 
 
 @pytest.mark.parametrize(("store", "kind"), [("sqlite:////nowhere/at/all.db", "sqlite"), ("memory:", "memory")])
@@ -52,6 +59,12 @@ def test_where_no_node_is_named_the_counts_of_the_sweeps_are_pointed_to() -> Non
     assert nothing_to_compact(Settings(store=CASSANDRA, compaction_nodes=NODES)) is None  # type: ignore[arg-type]
 
 
+def test_a_store_that_cannot_be_asked_what_sweeps_have_left_is_no_failure_of_a_run_without_nodes() -> None:
+    (said,) = left_by_sweeps(Settings(store="cassandra://127.0.0.1:1/shop", cassandra_timeout_s=0.5))
+    assert "what sweeps have left can't be told" in said
+    assert left_by_sweeps(Settings(store="memory:")) == []
+
+
 def test_while_no_read_is_near_failing_the_check_is_green_though_a_node_was_not_reached() -> None:
     check(report("one"))
     check({})
@@ -62,6 +75,31 @@ def test_a_partition_near_failing_is_named_with_node_table_and_number() -> None:
         check(report("one") | report("10.0.0.2", RUN, RUN | {"token": 7}))
     assert "node 10.0.0.2, table shop.orders: a partition (token -42) has 59800 dead cells in a row" in str(error.value)
     assert error.value.about == tuple(f"node 10.0.0.2, table shop.orders, token {token}" for token in (-42, 7))
+
+
+def test_a_round_that_did_not_get_to_its_report_is_judged_by_its_last_measurement() -> None:
+    near, fine = {"longest_runs": [RUN | {"near_failing": True}]}, {"longest_runs": [RUN | {"near_failing": False}]}
+    with pytest.raises(ReadsNearFailing, match=r"node one, table shop\.orders: a partition"):
+        check({task_of("one", "measure"): near})
+    with pytest.raises(ReadsNearFailing, match="node one"):
+        check({task_of("one", "measure"): fine, task_of("one", "measure_again"): near})
+    check({task_of("one", "measure"): near, task_of("one", "measure_again"): fine})
+    check({task_of("one", "measure"): near} | report("one"))
+
+
+def test_a_compaction_that_failed_is_told_although_the_round_was_carried_on() -> None:
+    told = report("one")
+    told[task_of("one", "report")]["failed"] = ["node: nodetool compact failed on one: no room"]
+    with pytest.raises(CompactionFailed, match="node one: node: nodetool compact failed on one: no room"):
+        check(told)
+
+
+def test_a_node_is_measured_by_spark_where_its_files_can_be_read_directly() -> None:
+    described = {"here": {"data": "/d"}, "there": {"data": "/d", "prefix": "ssh there"}, "nowhere": {"data": []}}
+    nodes = Settings(compaction_nodes=described).compaction_nodes  # type: ignore[arg-type]
+    assert {name: measured_by_spark(node) for name, node in nodes.items()} == {
+        "here": True, "there": False, "nowhere": False,
+    }  # fmt: skip
 
 
 def test_what_it_is_about_stays_the_same_while_the_run_of_dead_cells_grows() -> None:

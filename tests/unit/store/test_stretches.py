@@ -8,7 +8,7 @@ import pytest
 
 from sweep_tasks.model import Cell, Span, TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.store.contract import Stretch, every
+from sweep_tasks.store.contract import EVERYWHERE, Stretch, every
 from tests.unit.store.test_contract import A, B, put
 
 
@@ -36,6 +36,17 @@ def test_a_stretch_holds_about_its_share(store: Store, table: TableRef) -> None:
     sizes = [len(cells_of(store, table, stretch, limit=500)) for stretch in store.stretches(table, 4)]
     assert len(sizes) == 4
     assert max(sizes) < 2 * 250
+
+
+def test_how_much_of_a_stretch_lies_before_a_row_rises_as_a_scan_goes_on(store: Store, table: TableRef) -> None:
+    store.put(5, {table: {Cell(b"row-%05d" % row, b"c"): b"v" for row in range(1_000)}})
+    _, second, third, *_ = store.stretches(table, 5)
+    for stretch in (second, third):
+        shares = [store.share_before(stretch, cell.row) for cell in cells_of(store, table, stretch, limit=500)]
+        assert shares == sorted(shares)
+        assert 0 <= shares[0] < 0.1 < 0.4 < shares[-1] <= 1, "about: digits are not all bytes that there are"
+    whole = store.share_before(EVERYWHERE, b"row-00500")
+    assert 0 < whole < 1
 
 
 def test_versions_are_cut_at_the_same_edges_as_cells(store: Store, table: TableRef) -> None:

@@ -51,14 +51,14 @@ def half_empty(path: Path, how: str) -> Iterator[Made]:
         assert store.how_to_vacuum() == how
         store.create_table(TABLE, TableMetadata())
         cells = [Cell(b"row-%04d" % number, b"c") for number in range(2_000)]
-        store.put(10, {TABLE: dict.fromkeys(cells, b"v" * 500)})
+        store.put(10, {TABLE: dict.fromkeys(cells, b"v" * 2_500)})
         store.delete_versions(TABLE, [(cell, 10) for cell in cells[100:]])
         yield Made(store, path)
 
 
 def test_the_file_shrinks_by_what_was_free_and_holds_the_same(made: Made) -> None:
     before, contents, on_disk = made.store.size(), made.contents(), made.bytes_on_disk()
-    assert before.free > before.used
+    assert before.free > 5 * before.used
     done = made.store.vacuum()
     assert (done.before, done.waiting) == (before, False)
     assert done.after.free == 0

@@ -1,0 +1,138 @@
+"""A round where the server is busy, or something fails half-way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep_tasks.compaction.rounds import carry_out_files, compact, plan_files, worth_another_look
+from sweep_tasks.config import Settings
+from tests.unit.compaction.scripted_node import BUSY, HASTY, IDLE, REPAIRING, ScriptedNode, stretch
+
+Document = dict[str, Any]
+MUCH = 10**9
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> ScriptedNode:
+    """With two files that are compacted apart from each other, as they have no partition in common."""
+    node = ScriptedNode(tmp_path)
+    first = node.file(1, 40, covers=[stretch(0, 5)], key=b"one")
+    second = node.file(2, 30, covers=[stretch(5, 9)], key=b"two")
+    node.file(3, 0, covers=[stretch(0, 5)], key=b"one", made=True)
+    node.file(4, 0, covers=[stretch(5, 9)], key=b"two", made=True)
+    node.compactions(node.replaces([first], "nb-3-"), node.replaces([second], "nb-4-"))
+    return node
+
+
+def planned(node: ScriptedNode, budget: int = MUCH, settings: Settings | None = None) -> Document:
+    order = node.measured()
+    return {"node": "one", "budget_bytes": budget, **plan_files(order, settings or node.settings, budget)}
+
+
+def carried_out(node: ScriptedNode, plan: Document, budget: int = MUCH, **settings: Any) -> Document:
+    return carry_out_files(node.order, node.with_settings(**settings), budget, plan, HASTY)
+
+
+def outcomes(done: Document) -> list[str]:
+    return [each["outcome"] for each in done["compactions"]]
+
+
+def blockers(document: Document) -> list[str]:
+    return [each["blocker"] for each in document["blocked"]]
+
+
+def test_one_after_the_other_is_compacted(node: ScriptedNode) -> None:
+    done = carried_out(node, planned(node))
+    assert (outcomes(done), [each["dropped"] for each in done["compactions"]]) == (["done", "done"], [40, 30])
+    assert (done["stopped"], done["blocked"]) == (None, [])
+
+
+class TestABusyServer:
+    def test_at_the_time_of_the_plan_is_said_and_another_look_is_taken(self, node: ScriptedNode) -> None:
+        node.work(BUSY)
+        plan = planned(node)
+        assert (plan["compactions"], blockers(plan)) == ([], ["server_busy"] * 2)
+        node.work(IDLE)
+        assert worth_another_look(plan, MUCH) == ["ks.t"]
+        assert outcomes(carried_out(node, plan)) == ["done", "done"]
+
+    def test_that_was_about_to_compact_the_table_itself_may_have_left_it_as_it_was(self, node: ScriptedNode) -> None:
+        node.work("pending tasks 1\n- ks.t: 1\n")
+        plan = planned(node)
+        assert (plan["compactions"], plan["blocked"]) == ([], [])
+        node.work(IDLE)
+        assert worth_another_look(plan, MUCH) == ["ks.t"]
+        assert outcomes(carried_out(node, plan)) == ["done", "done"]
+
+    def test_is_said_by_a_dry_run_too(self, node: ScriptedNode) -> None:
+        node.work(BUSY)
+        done = compact(node.settings, "one", planned(node), dry_run=True)
+        assert (done["stopped"], done["compactions"], blockers(done)) == ("server_busy", [], ["server_busy"] * 2)
+
+    def test_is_waited_for(self, node: ScriptedNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sweep_tasks.compaction.server._LOOK_AGAIN_S", 0.01)
+        plan = planned(node)
+        node.work(BUSY, IDLE, BUSY, BUSY, IDLE)  # once before the flush, and again after it
+        assert outcomes(carried_out(node, plan, compaction_wait_s=30)) == ["done", "done"]
+
+    def test_that_stays_so_is_left_alone_and_nothing_is_flushed(self, node: ScriptedNode) -> None:
+        plan = planned(node)
+        node.work(BUSY)
+        done = carried_out(node, plan)
+        assert (done["stopped"], blockers(done)) == ("server_busy", ["server_busy"] * 2)
+        assert not {"flush", "compact"} & set(node.asked)
+
+    def test_in_the_middle_ends_it_and_what_was_done_is_told(self, node: ScriptedNode) -> None:
+        plan = planned(node)
+        node.work(IDLE, IDLE, BUSY)  # before the flush, at the last look, between the two
+        done = carried_out(node, plan)
+        assert (outcomes(done), done["stopped"], blockers(done)) == (["done"], "server_busy", ["server_busy"])
+
+    def test_a_repair_that_begins_in_the_middle_ends_it_too(self, node: ScriptedNode) -> None:
+        plan = planned(node)
+        none = "no sessions\n"
+        node.repairs(none, none, REPAIRING)
+        done = carried_out(node, plan)
+        assert (outcomes(done), done["stopped"], blockers(done)) == (["done"], "repair", ["repair"])
+
+
+def test_one_that_fails_is_told_with_what_was_done_before_and_none_is_begun_after_it(node: ScriptedNode) -> None:
+    first = node.files / "nb-1-big-Data.db"
+    node.file(7, 20, covers=[stretch(12, 15)], key=b"three")
+    node.compactions(node.replaces([first], "nb-3-"), [{"fail": "no room on the disk"}])
+    done = carried_out(node, planned(node))
+    assert (outcomes(done), done["stopped"], blockers(done)) == (["done", "failed"], "failed", ["failed"])
+    assert "no room on the disk" in done["compactions"][1]["problem"]
+    assert done["compactions"][1]["dropped"] == 0
+
+
+class TestTheBudget:
+    def test_of_the_run_counts_in_the_plan(self, node: ScriptedNode) -> None:
+        assert blockers(planned(node, 100)) == ["too_large"] * 2
+        assert len(planned(node, MUCH)["compactions"]) == 2
+
+    def test_that_is_larger_than_that_of_the_plan_lets_go_what_the_plan_kept(self, node: ScriptedNode) -> None:
+        plan = planned(node, 100)
+        assert worth_another_look(plan, 100) == []
+        assert worth_another_look(plan, MUCH) == ["ks.t"]
+        assert outcomes(carried_out(node, plan, MUCH)) == ["done", "done"]
+
+    def test_that_is_less_keeps_a_dry_run_from_promising_more_and_says_what(self, node: ScriptedNode) -> None:
+        plan = planned(node)
+        size = plan["compactions"][0]["bytes"]
+        done = compact(node.settings, "one", plan, size, dry_run=True)
+        assert (outcomes(done), blockers(done)) == (["planned"], ["budget"])
+        assert done["compactions"][0]["points_expected"] == 41
+
+
+def test_a_table_that_is_switched_off_by_the_name_of_the_store_is_left_alone(node: ScriptedNode) -> None:
+    settings = Settings(
+        cache_folder=node.settings.cache_folder,
+        compaction_dense_tombstones=5,
+        compaction_tables={"shop.orders": {"eligible_share": 0}},  # type: ignore[dict-item]
+    )
+    plan = planned(node, settings=settings)
+    assert (plan["compactions"], plan["blocked"], plan["files"]) == ([], [], [])
