@@ -117,6 +117,12 @@ class Workload:
         said = next(each.description for each in trace.events if " tombstone cells" in each.description)
         return int(said.rpartition(" tombstone cells")[0].split()[-1])
 
+    def left_alone(self, table: TableRef) -> dict[str, Any]:
+        """Whether Cassandra compacts it of itself, and how many files it has left."""
+        keyspace, name = self._parts(table)
+        said = self._cluster.nodetool(1, "statusautocompaction", keyspace, name)
+        return {"autocompaction": "not running" not in said and "running" in said, "files": len(self.files(table))}
+
     def files(self, table: TableRef) -> list[str]:
         return sorted(file.name for file in self.folder(table).glob("*-Data.db"))
 

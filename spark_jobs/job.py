@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from pyspark.errors import PySparkException
 
 from spark_jobs.session import explained
 from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.observation.tally import Try
+from sweep_tasks.whole_files import write_whole
 
 
 def reported(work: Callable[[], dict[str, Any]], summary_file: Path | None) -> int:
@@ -29,16 +30,19 @@ def reported(work: Callable[[], dict[str, Any]], summary_file: Path | None) -> i
         return _failed(ours)
     line = json.dumps(document)
     if summary_file:
-        write_whole(summary_file, line)
+        write_whole(summary_file, f"{line}\n")
     print(line, flush=True)
     return 0
 
 
-def write_whole(path: Path, line: str) -> None:
-    """Whoever finds the file finds all of it."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    draft.write_text(f"{line}\n", encoding="utf-8")
-    draft.replace(path)
+def counted_as(given: Sequence[str] | None, otherwise: Try) -> Try:
+    """Whose try a job is, as its arguments tell; one that nobody named is a run of its own."""
+    if not given:
+        return otherwise
+    dag, run, task, number = given
+    if not number.isdigit():
+        raise BadValue("counted_as", "the try must be a number, 1 for the first")
+    return Try(dag, run, task, int(number))
 
 
 def _failed(error: SweepflowError) -> int:

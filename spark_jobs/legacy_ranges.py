@@ -25,10 +25,12 @@ from sweep_tasks.legacy.progress import RangeState, Run, Runs
 from sweep_tasks.legacy.rules import TableRules
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.legacy.scan import Ledger, Limits, Passing, Scanned, Scanner
+from sweep_tasks.logs import at_work
 from sweep_tasks.opening import borrowed_store
 
 RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
 _RANGES = schema(RANGES)
+_ATTEMPTS = 2
 _TASKS_PER_CORE = 4
 """Ranges are not all of the same size: who is done with a few small ones takes the next few."""
 
@@ -53,9 +55,11 @@ def work_on_spark(
             sweep.add_up(run, summary, [])
             return summary
         cores = max(2, spark().sparkContext.defaultParallelism)
-        tasks = min(len(numbers), _TASKS_PER_CORE * cores)
+        tasks = min(len(numbers), _TASKS_PER_CORE * cores, order.max_cells or len(numbers))
         limits = sweep.limits(order, min(cores, tasks), tasks)
-        brief = LegacyBrief(store_settings(settings), run, rules, limits, numbers)
+        brief = LegacyBrief(_store_settings(settings), run, rules, limits, numbers)
+        doing = f"{run.table}, run {run.id}: scanning {len(numbers)} of {len(run.stretches)} ranges"
+        spark().sparkContext.setJobGroup(f"legacy sweep {run.id}", doing)
         frame = spark().range(0, len(numbers), 1, tasks).mapInArrow(scanning(brief), ddl(RANGES))
         rows = frame.collect()
         summary.workers = len({row.worker for row in rows})
@@ -63,11 +67,19 @@ def work_on_spark(
     return summary
 
 
+def _store_settings(settings: Settings) -> dict[str, Any]:
+    """A page that the store does not give in time is tried again with half as much; to ask for the same again and again
+    before that only adds to what it can't keep up with."""
+    found = store_settings(settings)
+    return found | {"cassandra_attempts": min(_ATTEMPTS, settings.cassandra_attempts)}
+
+
 def scanning(brief: LegacyBrief) -> Worker:
     """Takes a frame of numbers, each standing for a range; gives a row for each range that was worked on."""
 
     def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:
-        with borrowed_store(load_settings(**brief.store)) as store:
+        named = at_work(run=brief.run.id, table=str(brief.run.table))
+        with named, borrowed_store(load_settings(**brief.store)) as store:
             ledger: Ledger = Passing() if brief.limits.dry_run else Runs(store)
             scanner = Scanner(store, brief.rules, ledger, brief.limits, SystemClock())
             for batch in batches:

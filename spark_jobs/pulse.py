@@ -9,15 +9,22 @@ import contextvars
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from sweep_tasks.sweep.watching import EVERY_S, LogEvery
+from sweep_tasks.sweep.watching import EVERY_S
+
+
+class Says(Protocol):
+    """What is to be told of the work itself."""
+
+    def say(self, **more: object) -> None: ...
 
 
 @contextmanager
-def pulse(log: LogEvery, context: Callable[[], SparkContext | None], every_s: float = EVERY_S) -> Iterator[None]:
+def pulse(log: Says, context: Callable[[], SparkContext | None], every_s: float = EVERY_S) -> Iterator[None]:
     """Until the block ends. `context` is None for as long as no Spark was needed."""
     over = threading.Event()
 

@@ -41,7 +41,7 @@ from spark_jobs.exports import (
     manifest_of,
 )
 from spark_jobs.frames import ddl
-from spark_jobs.job import reported, write_whole
+from spark_jobs.job import reported
 from spark_jobs.session import LazySpark, for_large_frames
 from spark_jobs.store_settings import store_settings
 from sweep_tasks.catalog import Catalog
@@ -53,6 +53,7 @@ from sweep_tasks.opening import open_store
 from sweep_tasks.protection.targets import Target
 from sweep_tasks.store.contract import Store
 from sweep_tasks.transactions import TransactionManager
+from sweep_tasks.whole_files import write_whole
 
 _CELLS_PER_FILE = 5_000_000
 
@@ -91,7 +92,7 @@ def export(order: ExportOrder, settings: Settings, spark: Callable[[], SparkSess
     seconds: dict[str, float] = {}
     with draft(order.to) as folder:
         manifest = _made(order, before, settings, spark, folder, seconds)
-        write_whole(manifest_of(folder), json.dumps(manifest.document(), indent=2))
+        write_whole(manifest_of(folder), f"{json.dumps(manifest.document(), indent=2)}\n")
     return _summary(Export(order.to, manifest), seconds, made=True)
 
 

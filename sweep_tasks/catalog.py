@@ -17,7 +17,8 @@ from typing import NamedTuple
 from sweep_tasks.errors import AlreadyExists, BadValue, UnknownTable
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.store.contract import Store, every
+from sweep_tasks.store.contract import Change, Store, every
+from sweep_tasks.store.system import LEGACY_SWEEPS, SCAN_ROWS, scan_row
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import TableThreshold, Thresholds
 
@@ -42,9 +43,18 @@ class Catalog:
         self._protections = ProtectionCatalog(store)
 
     def create(self, table: TableRef, metadata: TableMetadata) -> None:
+        """What is on record about scans of a table that once had this name is not about the new one, and goes first:
+        whoever drops a table and dies, or scans it to the last moment, may have left some."""
+        if table not in self._store.tables([table]):
+            self._forget_scans(table)
         if not self._store.create_table(table, metadata):
             raise AlreadyExists(f"table: {table} exists already; drop it first, or choose another name")
         self._adopt_own_threshold(table)
+
+    def _forget_scans(self, table: TableRef) -> None:
+        rows = [scan_row(kind, table) for kind in SCAN_ROWS]
+        for (row, column), value in self._store.read_rows(LEGACY_SWEEPS, rows).items():
+            self._store.compare_and_set(LEGACY_SWEEPS, row, {column: Change(value, None)})
 
     def change(self, table: TableRef, strategy: SweepStrategy | None, retention_s: int | None) -> None:
         """Give a table another strategy or retention; without a strategy it keeps the one it has."""

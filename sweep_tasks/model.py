@@ -197,6 +197,12 @@ class TableMetadata:
         """Past and present, those that sweep at all."""
         return (self.past_strategies | {self.strategy}) - {SweepStrategy.NOTHING}
 
+    @property
+    def scan_waits_for_queue(self) -> bool:
+        """Sentinels are to go, and entries of the time as a conservative table may still write some: whatever the scan
+        is due for, and whatever the table was in between."""
+        return self.strategy is SweepStrategy.THOROUGH and SweepStrategy.CONSERVATIVE in self.past_strategies
+
     def with_strategy(self, strategy: SweepStrategy) -> TableMetadata:
         """Strategies it had still count, and what the change leaves to be done goes on record with it."""
         if strategy is self.strategy:

@@ -82,11 +82,12 @@ def _print_facts(out: Console, facts: Facts) -> None:
     lags = [each.lag_s for each in facts.shards if each.lag_s is not None]
     lag = f"the furthest behind by {_words(max(lags))}" if lags else "how far behind is not known yet"
     shards, least = len(facts.shards) // 2, "at least " if facts.queued.at_least else ""
+    written = "" if facts.tombstones_written is None else f"sweeps have written {facts.tombstones_written}; "
     space = f"; {facts.bytes_used} bytes in use, {facts.bytes_free} free" if facts.bytes_used is not None else ""
     out.print(
         f"queue: {shards} shards for each strategy, {lag}; {least}{facts.queued.number} entries\n"
         f"open transactions: {facts.open_transactions}; protections: {facts.protections}; last timestamp "
-        f"{facts.timestamp}{space}\ntombstones: {escape(facts.tombstones)}",
+        f"{facts.timestamp}{space}\ntombstones: {written}{escape(facts.tombstones)}",
         highlight=False,
     )
 

@@ -10,14 +10,14 @@ import getpass
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, command
@@ -26,7 +26,8 @@ from sweep_tasks.errors import BadValue, NotFound
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.taking_up import Begin, Watched, begun, how_to_begin, is_at_work
+from sweep_tasks.legacy.taking_up import Begin, Watched, begun, is_at_work, looked_at
+from sweep_tasks.logs import at_work
 from sweep_tasks.model import TableRef
 from sweep_tasks.observation.entering import enter_scan
 from sweep_tasks.observation.tally import Try
@@ -40,6 +41,7 @@ _CUT_SHORT = {
     "cells": "stopped at the limit of cells",
     "seconds": "stopped at the limit of seconds",
     "cancelled": "cancelled",
+    "interrupted": "interrupted",
     "taken over": "somebody else has taken it over",
     "sweeping paused": "sweeping is paused, 'sweepflow pause --list' tells by whom",
 }
@@ -65,7 +67,7 @@ def legacy_sweep(
 ) -> None:
     """Sweep a table by scanning all of it: for what no queue entry leads to.
 
-    Goes on with a run that was paused, cancelled or cut off, if there is one; Ctrl-C pauses it.
+    Goes on with a run of the same rows that was paused, cancelled or cut off, if there is one; Ctrl-C pauses it.
     """
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
@@ -82,21 +84,20 @@ def legacy_sweep(
 
 
 def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, anew: bool) -> None:
-    standing = None if order.dry_run else sweep.standing(order.table)
-    silent_ms = run.settings.legacy_silent_s * 1000
-    how = how_to_begin(standing, order, anew=anew, now_ms=SystemClock().now_ms(), silent_ms=silent_ms)
-    with _interruptible(run):
-        found = begun(sweep, order, how)
-        done = standing.done if standing and how is Begin.RESUME else 0
-        with _bar(run, found, done) as tell:
+    how, standing = looked_at(run.store, run.settings, SystemClock(), order, anew=anew, owner="")
+    go_on = f"the same command{' without --anew' if anew else ''} goes on from here"
+    with _interruptible(run, go_on):
+        found = begun(sweep, order, how, standing)
+        ranges = standing.ranges if standing and how is Begin.RESUME else [RangeState()] * len(found.stretches)
+        with at_work(run=found.id, table=str(order.table)), _bar(run, found, ranges) as tell:
             summary = sweep.work(found, order, lambda ledger: Watched(ledger, tell))
     document = summary.document() | {"begun": how.value}
     enter_scan(run.store, SystemClock(), document, Try("command", f"{found.id}-{found.attempt}", "legacy-sweep"))
-    run.answer(document, lambda out: _print_summary(out, summary))
+    run.answer(document, lambda out: _print_summary(out, summary, go_on))
 
 
 @contextmanager
-def _interruptible(run: Command) -> Iterator[None]:
+def _interruptible(run: Command, go_on: str) -> Iterator[None]:
     """A run that is interrupted is paused, and says how it goes on."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -107,24 +108,25 @@ def _interruptible(run: Command) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if not run.as_json:
-            Console(stderr=True).print("paused; the same command goes on from here")
+            Console(stderr=True).print(f"paused; {go_on}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
-def _bar(run: Command, found: Run, done: int) -> Iterator[Any]:
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+def _bar(run: Command, found: Run, ranges: list[RangeState]) -> Iterator[Callable[[int, RangeState], None]]:
+    """It moves with every page: within a range by how far through its rows the scan is."""
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=run.as_json) as bar:
-        task = bar.add_task(f"run {found.id}", total=len(found.stretches), completed=done)
-        seen: dict[int, RangeState] = {}
+        task = bar.add_task(f"run {found.id}", total=len(found.stretches))
+        seen = list(ranges)
 
         def tell(number: int, state: RangeState) -> None:
             seen[number] = state
-            deleted = sum(each.counts.deleted for each in seen.values())
-            finished = sum(each.done for each in seen.values())
-            bar.update(task, completed=done + finished, description=f"run {found.id}: {deleted} versions removed")
+            standing = Standing(found, seen)
+            said = f"run {found.id}: {standing.done} of {len(seen)} ranges, {standing.counts.deleted} versions removed"
+            bar.update(task, completed=standing.passed(run.store), description=said)
 
         yield tell
 
@@ -133,17 +135,17 @@ def _show(run: Command, sweep: LegacySweep, table: TableRef) -> None:
     standing = sweep.standing(table)
     if standing is None:
         raise NotFound(f"run: {table} was never swept by scanning; 'sweepflow legacy-sweep {table}' does it")
-    document = _standing_document(standing, run.settings.legacy_silent_s)
+    document = _standing_document(standing, run.settings.legacy_silent_s, standing.passed(run.store))
     run.answer(document, lambda out: _print_standing(out, document))
 
 
-def _standing_document(standing: Standing, silent_s: int) -> dict[str, Any]:
+def _standing_document(standing: Standing, silent_s: int, passed: float) -> dict[str, Any]:
     run = standing.run
-    at_work = is_at_work(standing, SystemClock().now_ms(), silent_s * 1000)
+    alive = is_at_work(standing, SystemClock().now_ms(), silent_s * 1000)
     return {
         "run": run.id,
         "table": str(run.table),
-        "state": "cut off" if run.state is RunState.RUNNING and not at_work else run.state.value,
+        "state": "cut off" if run.state is RunState.RUNNING and not alive else run.state.value,
         "why": run.why,
         "owner": run.owner,
         "attempt": run.attempt,
@@ -152,6 +154,7 @@ def _standing_document(standing: Standing, silent_s: int) -> dict[str, Any]:
         "heard_of": str(from_ms(standing.heard_of_ms)),
         "ranges": len(run.stretches),
         "ranges_done": standing.done,
+        "passed": f"{passed / len(run.stretches):.0%}",
         **standing.counts._asdict(),
     }
 
@@ -163,7 +166,7 @@ def _print_standing(out: Console, document: dict[str, Any]) -> None:
     out.print(shown)
 
 
-def _print_summary(out: Console, summary: LegacySummary) -> None:
+def _print_summary(out: Console, summary: LegacySummary, go_on: str) -> None:
     counts = summary.counts
     also = [f"{getattr(counts, name)} {what}" for name, what in _ALSO.items() if getattr(counts, name)]
     done = ["removed", "would be removed"][summary.dry_run]
@@ -176,7 +179,7 @@ def _print_summary(out: Console, summary: LegacySummary) -> None:
     if summary.dry_run:
         out.print("a dry run: nothing was changed")
     elif summary.stopped:
-        out.print(f"{_CUT_SHORT.get(summary.stopped, summary.stopped)}; the same command goes on from here")
+        out.print(f"{_CUT_SHORT.get(summary.stopped, summary.stopped)}; {go_on}")
     if summary.counts.held:
         out.print(f"in {summary.counts.held} cells a protection holds something: 'sweepflow protections'")
     if summary.counts.waiting or summary.counts.left:

@@ -11,6 +11,8 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, YesOption, command
 from sweep_tasks.cli.times import seconds
 from sweep_tasks.errors import BadValue
+from sweep_tasks.legacy.candidates import not_by_turns
+from sweep_tasks.legacy.progress import Runs
 from sweep_tasks.model import ConflictHandling, ScanReason, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.sweep.deletions import Deletions
 
@@ -72,6 +74,7 @@ def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_j
             "thresholds": {strategy.value: ts for strategy, ts in known.by_strategy.items()},
             "truncated_before": known.mark or None,
             "scan_due": _scan_due(known.metadata),
+            "scan_not_by_turns": not_by_turns(table, run.settings) if known.metadata.scan_due else None,
         }
         run.answer(document, lambda out: _print_properties(out, document))
 
@@ -112,8 +115,10 @@ def set_strategy(
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
         before, after = run.catalog.set_strategy(table, strategy)
-        document = _described(table, after) | {"before": before.strategy.value, "scan_due": _scan_due(after)}
-        run.answer(document, lambda out: _print_strategy(out, table, before, after))
+        alone = not_by_turns(table, run.settings) if after.scan_due else None
+        due = {"scan_due": _scan_due(after), "scan_not_by_turns": alone}
+        document = _described(table, after) | {"before": before.strategy.value} | due
+        run.answer(document, lambda out: _print_strategy(out, table, before, after, alone))
 
 
 @app.command()
@@ -152,6 +157,7 @@ def _remove(run: Command, table: TableRef, what: str, dry_run: bool, yes: bool) 
         (run.catalog.drop if what == "drop" else run.catalog.truncate)(table)
         if what == "drop":
             Deletions(run.store).forget(table)
+            Runs(run.store).forget(table)
     document = {"table": str(table), "dry_run": dry_run, **count._asdict()}
     done = f"{table} {'dropped' if what == 'drop' else 'truncated'}, {held} removed"
     run.answer(document, lambda out: out.print(f"would remove {held}, nothing was changed" if dry_run else done))
@@ -176,16 +182,19 @@ def _scan_due(metadata: TableMetadata) -> dict[str, Any] | None:
     return None if metadata.scan_due is None else metadata.scan_due._asdict()
 
 
-def _print_strategy(out: Console, table: TableRef, before: TableMetadata, after: TableMetadata) -> None:
+def _print_strategy(
+    out: Console, table: TableRef, before: TableMetadata, after: TableMetadata, alone: str | None
+) -> None:
     changed = f"was {before.strategy}, is {after.strategy} now" if before != after else f"is {after.strategy} already"
     out.print(f"{table} {changed}", highlight=False)
     if after.scan_due is None:
         out.print("nothing is left to do" if before == after else "nothing else is to do: queue entries of before "
                   "are swept, or skipped, as the table is swept now", highlight=False)  # fmt: skip
         return
+    by_itself = f"; it has to be asked for: {alone}" if alone else ", or the DAG legacy_sweep by itself"
     out.print(
-        f"{_LEFT[after.scan_due.why]}; a scan of the table that goes up to {after.scan_due.since} removes it: "
-        f"'sweepflow legacy-sweep {table}', or the DAG legacy_sweep by itself, once sweeps may go that far",
+        f"{_LEFT[after.scan_due.why]}; a scan of the table that goes up to {after.scan_due.since} removes it, once "
+        f"sweeps may go that far: 'sweepflow legacy-sweep {table}'{by_itself}",
         highlight=False,
     )
 

@@ -7,7 +7,7 @@ met, the answer says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from sweep_tasks.catalog import Catalog
@@ -15,7 +15,9 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.doctor.facts import Counted, Facts, OldestProtection, OpenTransaction, ShardFacts, TableFacts
 from sweep_tasks.doctor.sample import Sampler
-from sweep_tasks.legacy.progress import Run, Runs, RunState
+from sweep_tasks.errors import UnknownTable
+from sweep_tasks.legacy.candidates import not_by_turns
+from sweep_tasks.legacy.progress import Runs, RunState
 from sweep_tasks.legacy.rules import TableRules
 from sweep_tasks.legacy.settling import far_enough, queue_passed
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
@@ -26,6 +28,7 @@ from sweep_tasks.queue.quarantine import Quarantine
 from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.location import StoreLocation
 from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.horizon import Horizon, old_enough
 from sweep_tasks.sweep.lag import lag_s, swept_up_to
 from sweep_tasks.sweep.view import SweepView
@@ -49,7 +52,7 @@ class Doctor:
         self._greatest = TimestampService(store).greatest()
         self._leases = Leases(store, settings.lease_ttl_s).open()
         self._protections = ProtectionCatalog(store)
-        self._sampler = Sampler(store)
+        self._sampler = Sampler(store, self._in_time)
 
     def examine(self, location: StoreLocation) -> Facts:
         tables = Catalog(self._store).list()
@@ -76,6 +79,7 @@ class Doctor:
             bytes_used=size.used if size else None,
             bytes_free=size.free if size else None,
             tombstones=_ON_NODES if location.cassandra else _NONE,
+            tombstones_written=self._tombstones(tables) if location.cassandra else None,
         )  # fmt: skip
 
     # --- tables ---------------------------------------------------------------------------------------------------
@@ -84,30 +88,42 @@ class Doctor:
         runs = Runs(self._store).of_all(tables)
         for table, metadata in tables.items():
             run = runs.get(table)
-            in_time = self._clock.now_ms() < self._sample_until_ms
+            last = run.last_whole if run else None
+            try:
+                sample = self._sampler.sample(table, *self._rules(table, metadata)) if self._in_time() else None
+            except UnknownTable:
+                continue  # dropped since the tables were listed
             yield TableFacts(
                 table,
                 metadata.strategy,
                 metadata.retention_s,
                 metadata.scan_due,
                 self._is_ripe(metadata),
-                _last_scan_ms(run),
+                last.ended_ms if last else None,
                 run.owner if run and run.state is RunState.RUNNING else None,
-                self._sampler.sample(table, *self._rules(table, metadata)) if in_time else None,
+                not_by_turns(table, self._settings),
+                sample,
             )
+
+    def _in_time(self) -> bool:
+        return self._clock.now_ms() < self._sample_until_ms
 
     def _is_ripe(self, metadata: TableMetadata) -> bool:
         due = metadata.scan_due
         if due is None or due.since is None:
             return False
-        return far_enough(due.why, due.since, self._reach(metadata.strategy), queue_passed(self._store))
+        return far_enough(
+            metadata.scan_waits_for_queue, due.since, self._reach(metadata.strategy), queue_passed(self._store)
+        )
 
     def _rules(self, table: TableRef, metadata: TableMetadata) -> tuple[TableRules | None, TableRules | None]:
         """What may go now, and what may go once nothing but protections is in the way."""
         if metadata.strategy is SweepStrategy.NOTHING:
             return None, None
         horizon = Horizon(self._reach(metadata.strategy), self._now_ms)
-        view = SweepView.published(self._store, horizon, dry_run=True, only=[table]).tables[table]
+        view = SweepView.published(self._store, horizon, dry_run=True, only=[table]).tables.get(table)
+        if view is None:
+            return None, None  # swept by nothing since the tables were listed, or dropped
         protections = self._protections.protections()
         now = TableRules(table, view, horizon.sweep_ts, protections)
         return now, TableRules(table, view._replace(horizon=None), self._greatest + 1, protections)
@@ -152,18 +168,17 @@ class Doctor:
         oldest = self._leases[0]
         return OpenTransaction(oldest.ts, oldest.owner, self._age_s(self._puncher.moment_of(oldest.ts)))
 
+    def _tombstones(self, tables: Iterable[TableRef]) -> int:
+        deletions = Deletions(self._store)
+        left = (deletions.left(table, 0, self._now_ms) for table in tables)
+        return sum(each.tally.tombstones for each in left if each)
+
     def _age_s(self, moment_ms: int | None) -> int | None:
         return None if moment_ms is None else max(0, self._now_ms - moment_ms) // 1000
 
 
 _NONE = "deleting leaves none in this store; what was freed is used again"
-_ON_NODES = "how many there are, only the files of the nodes tell: 'sweepflow compaction' is about those"
-
-
-def _last_scan_ms(run: Run | None) -> int | None:
-    if run is None:
-        return None
-    return run.ended_ms if run.state is RunState.FINISHED else run.last.ended_ms if run.last else None
+_ON_NODES = "how many of them are still there, only the files of the nodes tell: 'sweepflow compaction' is about those"
 
 
 def _counted(number: int) -> Counted:

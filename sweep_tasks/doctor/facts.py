@@ -24,7 +24,8 @@ class Sample(NamedTuple):
     """How much of the table was read, about; 1 is all of it."""
     at_least: bool
     """The table may be larger than that says."""
-    seconds: float
+    seconds_per_version: float
+    """Read and judged, by one process."""
 
     @property
     def versions_per_cell(self) -> float:
@@ -37,7 +38,7 @@ class Sample(NamedTuple):
     @property
     def scan_seconds(self) -> float:
         """How long one process would read and judge all of the table."""
-        return self.of_all(self.versions) * self.seconds / self.versions if self.versions else 0.0
+        return self.of_all(self.versions) * self.seconds_per_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class TableFacts:
     last_scan_ms: int | None = None
     scan_running: str | None = None
     """Whose scan is under way or was cut off."""
+    not_by_turns: str | None = None
+    """Why it is never scanned unless somebody asks for it; None if it is."""
     sample: Sample | None = None
     """None where there was no time left to take one."""
 
@@ -105,6 +108,8 @@ class Facts:
     bytes_free: int | None
     tombstones: str
     """What is known about them."""
+    tombstones_written: int | None = None
+    """By sweeps, as they have counted; None where deleting leaves none."""
 
     def estimated(self) -> dict[str, float]:
         """What a scan of all tables that were looked into would find."""

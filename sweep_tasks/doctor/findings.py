@@ -152,10 +152,15 @@ def _of_due_scan(each: TableFacts) -> Finding:
     }
     assert each.scan_due is not None  # noqa: S101
     when = "" if each.scan_is_ripe else "; sweeps do not go far enough yet for a scan to find all of it"
+    alone = f"; {each.not_by_turns}" if each.not_by_turns else ""
     return Finding(
-        Level.DO if each.scan_is_ripe else Level.NOTE, str(each.table), f"{what[each.scan_due.why]}{when}",
-        f"sweepflow legacy-sweep {each.table}, or let the DAG legacy_sweep do it",
+        Level.DO if each.scan_is_ripe else Level.NOTE, str(each.table), f"{what[each.scan_due.why]}{when}{alone}",
+        f"sweepflow legacy-sweep {each.table}{_or_by_turns(each)}",
     )  # fmt: skip
+
+
+def _or_by_turns(each: TableFacts) -> str:
+    return "" if each.not_by_turns else ", or let the DAG legacy_sweep do it"
 
 
 def _of_first_scans(facts: Facts) -> Iterator[Finding]:
@@ -196,7 +201,7 @@ def _of_first_scan(each: TableFacts, sample: Sample) -> Finding:
         f"{least}{_grouped(goes)} of {_grouped(versions)} versions are of no use, "
         f"{_grouped(sample.of_all(sample.goes_now))} of them could go now, and it was never scanned; to read all of it "
         f"takes one process {_time(round(sample.scan_seconds))}",
-        f"sweepflow legacy-sweep {each.table} --dry-run, then without; or let the DAG legacy_sweep do it",
+        f"sweepflow legacy-sweep {each.table} --dry-run, then without{_or_by_turns(each)}",
     )
 
 

@@ -2,13 +2,17 @@
 
 A small table is read whole. Of a large one the scan order is cut into parts, a few of them are read to their end, and
 where one is too long for that it is all cut finer. What was read is judged by the rules of a scan, which then deletes
-nothing: so the sample says what a scan would find, and the time it took how long that one would take.
+nothing: so the sample says what a scan would find. How long one would take is measured where the look at the table
+resembles a scan: many versions behind one another, read and judged once. Parts that were found too long and the cutting
+itself are not counted, nor are parts of a few versions, of which most time goes into asking.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import groupby
+from typing import NamedTuple
 
 from sweep_tasks.doctor.facts import Sample
 from sweep_tasks.legacy.rules import TableRules
@@ -24,47 +28,65 @@ _PARTS_READ = 8
 _CUTS = (16, 256, 4_096, 65_536)
 
 
+class _Read(NamedTuple):
+    parts: list[list[StoredVersion]]
+    share: float
+    """How much of the table that is."""
+    at_least: bool
+    """It may be less."""
+
+
 class Sampler:
-    def __init__(self, store: Store) -> None:
+    """`in_time` says whether there is time for more. The first few thousand versions are always read."""
+
+    def __init__(
+        self,
+        store: Store,
+        in_time: Callable[[], bool] = lambda: True,
+        now_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._store = store
+        self._in_time = in_time
+        self._now_s = now_s
         self._commits = CommitTable(store)
 
     def sample(self, table: TableRef, now: TableRules | None, later: TableRules | None) -> Sample:
         """Judged by what may go now and later; by nothing where the table is never swept."""
-        began = time.perf_counter()
-        parts, share, at_least = self._read(table)
-        found = [version for part in parts for version in part]
-        goes_now, goes_later = (
-            sum(self._going(rules, part) for part in parts) if rules else 0 for rules in (now, later)
-        )
+        began = self._now_s()
+        first, done = self._part(table, EVERYWHERE, _WHOLE)
+        going_of_first = self._going(now, first)
+        per_version = (self._now_s() - began) / len(first) if first else 0.0
+        read = _Read([first], 1.0, False) if done else self._cut(table, first)
+        found = [version for part in read.parts for version in part]
         sentinels = sum(ts == SENTINEL_TS for _, ts, _ in found)
         return Sample(
             cells=sum(1 for _ in groupby(found, key=lambda version: version.cell)),
             versions=len(found),
             sentinels=sentinels,
             delete_markers=sum(empty for _, _, empty in found) - sentinels,
-            goes_now=goes_now,
-            goes_later=goes_later,
-            share=share,
-            at_least=at_least,
-            seconds=time.perf_counter() - began,
+            goes_now=going_of_first if done else sum(self._going(now, part) for part in read.parts),
+            goes_later=sum(self._going(later, part) for part in read.parts),
+            share=read.share,
+            at_least=read.at_least,
+            seconds_per_version=per_version,
         )
 
-    def _read(self, table: TableRef) -> tuple[list[list[StoredVersion]], float, bool]:
-        """What was read, part by part; how much of the table that is, and whether it may be less."""
-        whole, done = self._part(table, EVERYWHERE, _WHOLE)
-        if done:
-            return [whole], 1.0, False
-        parts, share, at_least = [whole], 1.0, True
+    def _cut(self, table: TableRef, first: list[StoredVersion]) -> _Read:
+        """Ever finer, until a few parts can be read to their end, or there is no time left."""
+        read = _Read([first], 1.0, True)
         for cut in _CUTS:
+            if not self._in_time():
+                break
             stretches = self._store.stretches(table, cut)
             picked = stretches[:: -(-len(stretches) // _PARTS_READ)]
-            read = [self._part(table, stretch, _PER_PART) for stretch in picked]
-            parts, share = [found for found, _ in read], len(picked) / len(stretches)
-            at_least = not all(done for _, done in read)
+            parts = [self._part(table, stretch, _PER_PART) for stretch in picked if self._in_time()]
+            if not parts:
+                break
+            at_least = not all(done for _, done in parts)
+            read = _Read([found for found, _ in parts], len(parts) / len(stretches), at_least)
             if not at_least or len(stretches) < cut // 2:
                 break
-        return parts, share, at_least
+        return read
 
     def _part(self, table: TableRef, stretch: Stretch, most: int) -> tuple[list[StoredVersion], bool]:
         """Up to so many versions, and whether that was all of it."""
@@ -78,6 +100,8 @@ class Sampler:
                 return found, True
         return found, False
 
-    def _going(self, rules: TableRules, versions: list[StoredVersion]) -> int:
+    def _going(self, rules: TableRules | None, versions: list[StoredVersion]) -> int:
+        if rules is None:
+            return 0
         outcomes = self._commits.settled(rules.starts(versions), dry_run=True)
         return rules.judged(None, versions, outcomes, at_end=True).counts.deleted

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import UnknownTable
 from sweep_tasks.legacy.priority import Candidate, LastScan, Policy
 from sweep_tasks.legacy.progress import Run, Runs, RunState, Standing
 from sweep_tasks.legacy.settling import queue_passed
 from sweep_tasks.legacy.taking_up import is_at_work
-from sweep_tasks.model import ScanReason, SweepStrategy, TableMetadata
+from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.targets import Target
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
@@ -26,15 +29,12 @@ def policy(settings: Settings) -> Policy:
     )
 
 
-def candidates(store: Store, settings: Settings, clock: Clock) -> list[Candidate]:
-    """All tables that are swept at all. A scan that is due and has no timestamp yet, since whoever changed the strategy
-    died over it, is given one."""
-    tables = {
-        table: Catalog(store).date_scan(table) if metadata.scan_due else metadata
-        for table, metadata in Catalog(store).list().items()
-        if metadata.strategy is not SweepStrategy.NOTHING
-    }
-    runs = Runs(store).of_all(tables)
+def candidates(
+    store: Store, settings: Settings, clock: Clock, only: Collection[TableRef] | None = None
+) -> list[Candidate]:
+    """All tables that are swept at all, or those of them that are named."""
+    tables = dict(_swept_tables(store, only))
+    runs, last_turns = Runs(store).of_all(tables), Runs(store).last_turns(tables)
     written = Activity(store).since_last_scan(tables)
     reach = {strategy: horizon_now(strategy, store, settings, clock).sweep_ts for strategy in QUEUES}
     passed = queue_passed(store)
@@ -46,7 +46,7 @@ def candidates(store: Store, settings: Settings, clock: Clock) -> list[Candidate
                 table,
                 metadata.strategy,
                 last_scan(run),
-                max(run.started_ms, run.ended_ms or 0) if run else 0,
+                max(last_turns.get(table, 0), run.started_ms if run else 0, (run.ended_ms or 0) if run else 0),
                 written[table],
                 metadata.scan_due,
                 _reach(metadata, reach[metadata.strategy], passed),
@@ -56,18 +56,39 @@ def candidates(store: Store, settings: Settings, clock: Clock) -> list[Candidate
     return found
 
 
+def not_by_turns(table: TableRef, settings: Settings) -> str | None:
+    """Why a table is never scanned unless somebody asks for it; None if it is."""
+    if settings.legacy_schedule is None:
+        return "the DAG legacy_sweep does not run by itself (setting legacy_schedule)"
+    if not settings.legacy_budget_s:
+        return "the DAG legacy_sweep scans nothing by turns (setting legacy_budget_s)"
+    if any(target.covers(table) for target in policy(settings).never):
+        return "the DAG legacy_sweep leaves it out (setting legacy_never)"
+    return None
+
+
+def _swept_tables(store: Store, only: Collection[TableRef] | None) -> Iterator[tuple[TableRef, TableMetadata]]:
+    """A scan that is due and has no timestamp yet, since whoever changed the strategy died over it, is given one. What
+    was changed or dropped since the tables were listed is told by that."""
+    for table, listed in Catalog(store).list().items():
+        if only is not None and table not in only:
+            continue
+        try:
+            metadata = Catalog(store).date_scan(table) if listed.scan_due else listed
+        except UnknownTable:
+            continue
+        if metadata.strategy is not SweepStrategy.NOTHING:
+            yield table, metadata
+
+
 def last_scan(run: Run | None) -> LastScan | None:
-    """Of the whole table: the run that stands, or one before it."""
-    if run and run.state is RunState.FINISHED and run.is_whole:
-        ended_ms = run.ended_ms or run.started_ms
-        return LastScan(run.horizon.sweep_ts, ended_ms, run.counts.versions, run.counts.deleted)
-    before = run.last if run else None
-    return LastScan(before.sweep_ts, before.ended_ms, before.counts.versions, before.counts.deleted) if before else None
+    """Of the whole table."""
+    last = run.last_whole if run else None
+    return LastScan(last.sweep_ts, last.ended_ms, last.counts.versions, last.counts.deleted) if last else None
 
 
 def _reach(metadata: TableMetadata, reach: int, passed: int) -> int:
-    markers = metadata.scan_due is not None and metadata.scan_due.why is ScanReason.MARKERS
-    return min(reach, passed) if markers else reach
+    return min(reach, passed) if metadata.scan_due and metadata.scan_waits_for_queue else reach
 
 
 def _is_running(store: Store, run: Run | None, settings: Settings, clock: Clock) -> bool:

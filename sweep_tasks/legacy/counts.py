@@ -20,6 +20,8 @@ class Counts(NamedTuple):
     left: int = 0
     """Versions that may go and are still there, because their row has its share of tombstones from this run."""
     batches: int = 0
+    tombstones: int = 0
+    """That were written; none in a store that has no tombstones."""
 
     def plus(self, other: Counts) -> Counts:
         return Counts(*(a + b for a, b in zip(self, other, strict=True)))

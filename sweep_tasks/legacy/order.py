@@ -5,10 +5,11 @@ The same order is given to the sweep in process, to the Spark job as arguments, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from sweep_tasks.clock import Clock
-from sweep_tasks.config import Settings
+from sweep_tasks.config import MAX_PAGE_VERSIONS, Settings
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.model import MAX_NAME_BYTES, SweepStrategy, TableRef, checked_timestamp
 from sweep_tasks.store.contract import Store, Stretch
@@ -42,11 +43,19 @@ class LegacyOrder:
         for name in ("max_cells", "max_seconds", "batch"):
             if getattr(self, name) < 0:
                 raise BadValue(name, f"{getattr(self, name)} is negative; give 0 for no limit")
+        if not math.isfinite(self.max_seconds):
+            raise BadValue("max_seconds", f"{self.max_seconds} is no time; give seconds, or 0 for no limit")
+        if self.batch > MAX_PAGE_VERSIONS:
+            raise BadValue("batch", f"{self.batch} is too many at once; at most {MAX_PAGE_VERSIONS} are allowed")
 
     def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
         """As far as the table may be swept now."""
         found = horizon_now(swept_strategy(store, self.table), store, settings, clock)
         return found if self.stop_at is None else found._replace(sweep_ts=min(found.sweep_ts, self.stop_at))
+
+    def begins_at(self, store: Store) -> bytes:
+        """The first place of its first range: tells whether a run that is there is one of the same rows."""
+        return store.stretches(self.table, 1, self.from_row)[0].first if self.from_row else b""
 
     def stretches(self, store: Store, settings: Settings) -> tuple[Stretch, ...]:
         """The ranges of a run. The last one ends behind the rows that are there now: a table that goes on growing at

@@ -5,9 +5,10 @@ those that never were scanned to their end, then those of which a change of stra
 was written and deleted since the last scan, weighed by how much that one found; and last by time, so that none is
 forgotten. Tables that were scanned not long ago wait.
 
-Fair: an hour's time is divided among several tables, and among equals whoever had its last turn longest ago comes
-first. One turn of several is kept for those that come later in this order: huge tables that take weeks for their first
-scan do not keep all others waiting. A table too large for its turn goes on at its next one, where it stopped.
+Fair: an hour's time is divided among several tables, and the last of their turns goes to whoever had its own longest
+ago, whatever else is known of it. So of n tables that could be scanned each is, once in n rounds, however much others
+promise, and however often they fail: tables that take weeks, or never get to their end, keep nobody waiting for ever. A
+table too large for its turn goes on at its next one, where it stopped.
 """
 
 from __future__ import annotations
@@ -82,6 +83,8 @@ class Policy(NamedTuple):
     """How long a table that was scanned to its end is left alone."""
     turns: int = 4
     """Tables that share an hour, if there are as many."""
+    patience_ms: int = 86_400_000
+    """Where only one has a turn: how long the others wait at most before it goes to whoever waits longest."""
 
 
 class Turn(NamedTuple):
@@ -94,10 +97,11 @@ def turns(candidates: Iterable[Candidate], policy: Policy, budget_s: float, now_
     """Whose turn it is, in order. All have the same time; what one leaves over is the next one's."""
     waiting = [(why, each) for each in candidates if (why := reason(each, policy, now_ms)) is not None]
     ordered = sorted(waiting, key=lambda found: _rank(*found))
-    chosen = ordered[: policy.turns]
-    later = next((found for found in ordered[len(chosen) :] if found[0] is not chosen[0][0]), None)
-    if later and policy.turns > 1 and chosen[-1][0] is chosen[0][0]:
-        chosen[-1] = later
+    chosen, rest = ordered[: policy.turns - 1], ordered[policy.turns - 1 :]
+    if rest:
+        longest = min(rest, key=lambda found: found[1].last_turn_ms)
+        is_owed = policy.turns > 1 or now_ms - longest[1].last_turn_ms >= policy.patience_ms
+        chosen.append(longest if is_owed else rest[0])
     return [Turn(each.table, why, budget_s / len(chosen)) for why, each in chosen]
 
 

@@ -20,11 +20,13 @@ from sweep_tasks.legacy.counts import NOTHING, Counts
 from sweep_tasks.legacy.rules import Acting, Place
 from sweep_tasks.model import Cell, TableRef
 from sweep_tasks.store.contract import Change, Store, Stretch
-from sweep_tasks.store.system import LEGACY_SWEEPS
+from sweep_tasks.store.system import LEGACY_SWEEPS, scan_row
+from sweep_tasks.sweep.activity import NONE, Written
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.pauses import Pauses
 
 CANCELLED, TAKEN_OVER, SWEEPING_PAUSED = "cancelled", "taken over", "sweeping paused"
+INTERRUPTED, FAILED = "interrupted", "failed"
 _COLUMN = b"v"
 
 
@@ -67,6 +69,10 @@ class Run:
     """The run before it that was finished."""
     queue_passed: int = 0
     """How far the conservative queue was judged when the run began."""
+    taken_up_ms: int = 0
+    """When somebody last took it up: whoever does is heard of before the first page is done."""
+    written: Written = NONE
+    """What sweeps had ever counted in the table when the run began: what is written while it runs is for the next."""
 
     @property
     def is_whole(self) -> bool:
@@ -77,6 +83,17 @@ class Run:
     def is_open(self) -> bool:
         """Somebody may go on with it."""
         return self.state is not RunState.FINISHED
+
+    @property
+    def last_whole(self) -> LastRun | None:
+        """The last that got from the beginning of the table to its end: this one, or one before it."""
+        if self.state is RunState.FINISHED and self.is_whole:
+            return LastRun(self.id, self.horizon.sweep_ts, self.ended_ms or self.started_ms, self.counts)
+        return self.last
+
+    def is_of(self, other: Run) -> bool:
+        """The same run, taken up by the same."""
+        return (self.id, self.attempt) == (other.id, other.attempt)
 
 
 class RangeState(NamedTuple):
@@ -99,6 +116,14 @@ class Standing(NamedTuple):
     def done(self) -> int:
         return sum(each.done for each in self.ranges)
 
+    def passed(self, store: Store) -> float:
+        """Ranges, and of those under way how much of their rows is behind the scan."""
+        places = zip(self.run.stretches, self.ranges, strict=True)
+        return sum(
+            1.0 if state.done else store.share_before(stretch, state.place.cell.row) if state.place else 0.0
+            for stretch, state in places
+        )
+
     @property
     def counts(self) -> Counts:
         if self.run.state is RunState.FINISHED:
@@ -110,7 +135,8 @@ class Standing(NamedTuple):
 
     @property
     def heard_of_ms(self) -> int:
-        return max([self.run.started_ms, self.run.ended_ms or 0, *(each.at_ms for each in self.ranges)])
+        run = self.run
+        return max([run.started_ms, run.taken_up_ms, run.ended_ms or 0, *(each.at_ms for each in self.ranges)])
 
 
 class Runs:
@@ -118,11 +144,18 @@ class Runs:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._known: tuple[bytes, Run] | None = None
 
     def of(self, table: TableRef) -> Run | None:
         cell = _run_cell(table)
         found = self._store.read(LEGACY_SWEEPS, [cell]).get(cell)
-        return _load_run(table, found) if found else None
+        return self._parsed(table, found) if found else None
+
+    def _parsed(self, table: TableRef, value: bytes) -> Run:
+        """Whoever scans looks at its run before each page, and one of ten thousand ranges takes long to parse."""
+        if self._known is None or self._known[0] != value or self._known[1].table != table:
+            self._known = value, _load_run(table, value)
+        return self._known[1]
 
     def of_all(self, tables: Iterable[TableRef]) -> dict[TableRef, Run]:
         cells = {_run_cell(table): table for table in tables}
@@ -147,9 +180,17 @@ class Runs:
         def changed(current: Run | None) -> Run:
             if current is None:
                 raise NotFound(f"run: {run.id} of {run.table} is gone")
-            return replace(current, **fields) if (current.id, current.attempt) == (run.id, run.attempt) else current
+            return replace(current, **fields) if current.is_of(run) else current
 
         return self.change(run.table, changed)
+
+    def had_turn(self, table: TableRef, now_ms: int) -> None:
+        """However it ends: whoever can't even begin waits for its next turn behind all others, too."""
+        self._store.update(LEGACY_SWEEPS, _turn_cell(table), lambda _: str(now_ms).encode())
+
+    def last_turns(self, tables: Iterable[TableRef]) -> dict[TableRef, int]:
+        cells = {_turn_cell(table): table for table in tables}
+        return {cells[cell]: int(value) for cell, value in self._store.read(LEGACY_SWEEPS, list(cells)).items()}
 
     def ranges(self, run: Run) -> list[RangeState]:
         """In the order of the table. A finished run has done all of them; what each has done is forgotten."""
@@ -168,25 +209,46 @@ class Runs:
         cell = _range_cell(run, number)
         expected = _dump_range(known) if known.attempt else None
         with suppress(OutcomeUnknown):
-            if self._store.compare_and_set(LEGACY_SWEEPS, cell.row, {cell.column: Change(expected, _dump_range(new))}):
+            if self._set(cell, expected, new):
+                return new
+            standing = self._store.read(LEGACY_SWEEPS, [cell]).get(cell)
+            # The same state in other words: those of a program that knew of fewer counts.
+            if standing and _load_range(standing) == known and self._set(cell, standing, new):
                 return new
         return self.range(run, number)
+
+    def _set(self, cell: Cell, expected: bytes | None, new: RangeState) -> bool:
+        change = {cell.column: Change(expected, _dump_range(new))}
+        return self._store.compare_and_set(LEGACY_SWEEPS, cell.row, change)
 
     def stopped(self, run: Run) -> str | None:
         """Why nobody should go on with this run, if so."""
         now = self.of(run.table)
-        if now is None or (now.id, now.attempt) != (run.id, run.attempt):
+        if now is None or not now.is_of(run):
             return TAKEN_OVER
         if now.state is RunState.CANCELLED:
             return CANCELLED
+        if now.state is RunState.PAUSED:
+            return INTERRUPTED
         return SWEEPING_PAUSED if Pauses(self._store).standing().holds(run.table) else None
+
+    def forget(self, table: TableRef) -> None:
+        """Of a table that is gone: how far its run was. That there was one, a table that is created by the same name
+        forgets, whoever got to do this or not."""
+        run = self.of(table)
+        if run:
+            self.forget_ranges(run)
 
     def forget_ranges(self, run: Run) -> None:
         self._store.remove(LEGACY_SWEEPS, [_range_cell(run, number) for number in range(len(run.stretches))])
 
 
 def _run_cell(table: TableRef) -> Cell:
-    return Cell(b"run:" + str(table).encode(), _COLUMN)
+    return Cell(scan_row(b"run", table), _COLUMN)
+
+
+def _turn_cell(table: TableRef) -> Cell:
+    return Cell(scan_row(b"turn", table), _COLUMN)
 
 
 def _range_cell(run: Run, number: int) -> Cell:
@@ -219,6 +281,7 @@ def _load_run(table: TableRef, value: bytes) -> Run:
             "stretches": tuple(Stretch(bytes.fromhex(first), bytes.fromhex(end)) for first, end in plain["stretches"]),
             "state": RunState(plain["state"]),
             "counts": Counts(**plain["counts"]),
+            "written": Written(*plain.get("written", NONE)),
             "last": LastRun(**last | {"counts": Counts(**last["counts"])}) if last else None,
         }
     )

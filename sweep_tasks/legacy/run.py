@@ -24,13 +24,23 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import LegacySweepRunning, NotFound, StoreError
 from sweep_tasks.legacy.counts import Counts
 from sweep_tasks.legacy.order import LegacyOrder, swept_strategy
-from sweep_tasks.legacy.progress import CANCELLED, TAKEN_OVER, LastRun, Run, Runs, RunState, Standing
+from sweep_tasks.legacy.progress import (
+    CANCELLED,
+    FAILED,
+    INTERRUPTED,
+    TAKEN_OVER,
+    Run,
+    Runs,
+    RunState,
+    Standing,
+)
 from sweep_tasks.legacy.rules import TableRules
 from sweep_tasks.legacy.scan import Ledger, Limits, Passing, Scanned, Scanner
 from sweep_tasks.legacy.settling import queue_passed, settle
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.activity import Activity
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import TableView
@@ -55,7 +65,7 @@ class LegacySummary:
     """Of this attempt."""
     attempt: int = 1
     stopped: str | None = None
-    """Why it ended before the end of the table: cells, seconds, cancelled or taken over."""
+    """Why it ended before the end of the table: cells, seconds, cancelled, interrupted, taken over, sweeping paused."""
     workers: int = 0
     """Processes of Spark that scanned; none where one process did everything."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -83,26 +93,35 @@ class LegacySweep:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._owner = owner or f"{socket.gethostname()}:{os.getpid()}"
+        self.owner = owner or f"{socket.gethostname()}:{os.getpid()}"
         self._runs = Runs(store)
 
     # --- beginning and ending -------------------------------------------------------------------------------------
 
-    def start(self, order: LegacyOrder, horizon: Horizon | None = None, take_over: bool = False) -> Run:
+    def start(
+        self,
+        order: LegacyOrder,
+        horizon: Horizon | None = None,
+        take_over: bool = False,
+        instead_of: Run | None = None,
+        run_id: str | None = None,
+    ) -> Run:
         """A new run, from the start of the table or of the order's rows. One that is under way on the table is not
-        interrupted, unless asked for; one that is paused or cancelled is dropped."""
+        interrupted, unless asked for; one that is paused or cancelled is dropped. Who takes over what it knows to be
+        cut off names it: another may have been quicker."""
         if not order.dry_run:
             Pauses(self._store).check(order.table)
         target = horizon or order.horizon(self._store, self._settings, self._clock)
         swept_strategy(self._store, order.table)
         new = Run(
-            uuid.uuid4().hex[:12],
+            run_id or new_run_id(),
             order.table,
             target,
             order.stretches(self._store, self._settings),
-            self._owner,
+            self.owner,
             self._clock.now_ms(),
             queue_passed=queue_passed(self._store),
+            written=Activity(self._store).ever(order.table),
         )
         if order.dry_run:
             return new
@@ -112,9 +131,10 @@ class LegacySweep:
             dropped[:] = [current] if current else []
             if current and current.id == new.id:
                 return current  # our answer was lost
-            if current and current.state is RunState.RUNNING and not take_over:
+            may_take_over = take_over and (instead_of is None or (current is not None and current.is_of(instead_of)))
+            if current and current.state is RunState.RUNNING and not may_take_over:
                 raise under_way(Standing(current, self._runs.ranges(current)))
-            return replace(new, last=_last_of(current))
+            return replace(new, last=current.last_whole if current else None)
 
         started = self._runs.change(order.table, begun)
         for run in dropped:
@@ -122,18 +142,44 @@ class LegacySweep:
                 self._runs.forget_ranges(run)
         return started
 
-    def resume(self, table: TableRef) -> Run:
-        """The run of the table that is not finished, taken up where it stands: paused, cancelled, or cut off."""
+    def resume(self, table: TableRef, known: Run | None = None) -> Run:
+        """The run of the table that is not finished, taken up where it stands: paused, cancelled, or cut off. Whoever
+        decided that by what it knew of the run is refused if somebody else was quicker."""
         Pauses(self._store).check(table)
+        ours: Run | None = None
 
         def taken_up(current: Run | None) -> Run:
+            nonlocal ours
             if current is None or not current.is_open:
                 raise NotFound(f"run: {table} has none to go on with; start one")
-            return replace(
-                current, owner=self._owner, attempt=current.attempt + 1, state=RunState.RUNNING, why=None, ended_ms=None
-            )
+            if current == ours:
+                return current  # our answer was lost
+            if known and not current.is_of(known):
+                raise under_way(Standing(current, self._runs.ranges(current)))
+            ours = replace(
+                current, owner=self.owner, attempt=current.attempt + 1, state=RunState.RUNNING, why=None,
+                ended_ms=None, taken_up_ms=self._clock.now_ms(),
+            )  # fmt: skip
+            return ours
 
         return self._runs.change(table, taken_up)
+
+    def let_go(self, table: TableRef) -> bool:
+        """Whoever was at work under our name was ended from outside. Others need not wait until that counts as silent,
+        and if it should still be alive it stops behind its page. False if there was nothing to let go of."""
+        done = False
+
+        def paused(current: Run | None) -> Run:
+            nonlocal done
+            if current is None:
+                raise NotFound(f"run: {table} has none")
+            done = current.owner == self.owner and current.state is RunState.RUNNING
+            ended_ms = self._clock.now_ms()
+            return replace(current, state=RunState.PAUSED, why=INTERRUPTED, ended_ms=ended_ms) if done else current
+
+        with suppress(NotFound):
+            self._runs.change(table, paused)
+        return done
 
     def cancel(self, table: TableRef) -> Run:
         """Whoever works on it stops behind its next page. It can be taken up again."""
@@ -190,10 +236,10 @@ class LegacySweep:
         summary.seconds["publish"] = time.perf_counter() - began
         try:
             yield rules, summary
-        except BaseException:
+        except BaseException as error:
             if not order.dry_run:
                 with suppress(StoreError):
-                    self._pause(run, "failed")
+                    self._pause(run, INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED)
             raise
         summary.seconds["scan"] = time.perf_counter() - began - summary.seconds["publish"]
         if not order.dry_run:
@@ -219,7 +265,7 @@ class LegacySweep:
         return Limits(
             order.batch or self._settings.legacy_batch_versions,
             self._settings.legacy_versions_per_s / workers,
-            -(-order.max_cells // ranges),
+            max(1, order.max_cells // ranges) if order.max_cells else 0,
             until_ms,
             order.dry_run,
         )
@@ -235,10 +281,15 @@ class LegacySweep:
             summary.counts, summary.ranges_done = standing.counts, standing.done
 
     def _end(self, run: Run, summary: LegacySummary, view: TableView) -> None:
+        """Only who still has the run forgets its ranges: whoever took it up goes by them."""
         if summary.ranges_done == summary.ranges:
-            self._runs.change_own(
-                run, state=RunState.FINISHED, ended_ms=self._clock.now_ms(), counts=summary.counts, why=None
+            ended_ms = self._clock.now_ms()
+            stands = self._runs.change_own(
+                run, state=RunState.FINISHED, ended_ms=ended_ms, counts=summary.counts, why=None
             )
+            if not stands.is_of(run):
+                summary.stopped = summary.stopped or TAKEN_OVER
+                return
             self._runs.forget_ranges(run)
             settle(self._store, run, view, summary.counts)
         elif summary.stopped and summary.stopped not in (CANCELLED, TAKEN_OVER):
@@ -248,10 +299,8 @@ class LegacySweep:
         self._runs.change_own(run, state=RunState.PAUSED, ended_ms=self._clock.now_ms(), why=why)
 
 
-def _last_of(run: Run | None) -> LastRun | None:
-    if run and run.state is RunState.FINISHED and run.is_whole:
-        return LastRun(run.id, run.horizon.sweep_ts, run.ended_ms or run.started_ms, run.counts)
-    return run.last if run else None
+def new_run_id() -> str:
+    return uuid.uuid4().hex[:12]
 
 
 def under_way(standing: Standing) -> LegacySweepRunning:

@@ -14,11 +14,13 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from sweep_tasks.clock import Clock
+from sweep_tasks.collecting import collected_seldom
 from sweep_tasks.errors import StoreError
 from sweep_tasks.legacy.counts import NOTHING, Counts
 from sweep_tasks.legacy.pace import BatchSize, Pace
 from sweep_tasks.legacy.progress import RangeState, Run
 from sweep_tasks.legacy.rules import Place, TableRules
+from sweep_tasks.model import Cell, StoredVersion
 from sweep_tasks.store.contract import Store, Stretch
 from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.deletions import Deletions
@@ -96,8 +98,9 @@ class Scanner:
         """One range, from where it stands to its end, unless something ends it before."""
         scanned = Scanned(self._ledger.range(run, number), NOTHING)
         try:
-            while not scanned.state.done and not scanned.stopped:
-                scanned = self._next(run, number, scanned)
+            with collected_seldom():
+                while not scanned.state.done and not scanned.stopped:
+                    scanned = self._next(run, number, scanned)
         finally:
             Deletions(self._store).add(self._deleted.taken(), self._clock.now_ms())
         return scanned
@@ -142,12 +145,27 @@ class Scanner:
         page = self._store.scan_versions(
             table, limit=self._batch.now, after=(place.cell, place.ts) if place else None, stretch=stretch
         )
-        outcomes = self._commits.settled(self._rules.starts(page.items), self._limits.dry_run)
-        done = page.resume is None
-        judged = self._rules.judged(place, page.items, outcomes, at_end=done)
+        versions = self._within_limit(page.items, place.cell if place else None)
+        outcomes = self._commits.settled(self._rules.starts(versions), self._limits.dry_run)
+        done = page.resume is None and len(versions) == len(page.items)
+        judged = self._rules.judged(place, versions, outcomes, at_end=done)
         applied = self._actions.apply(judged.plan, {table: self._rules.view})
         self._deleted.merge(applied.deleted)
         waiting = applied.waiting
         kept = sum(judged.with_marker[entry.cell] for entry in waiting)
-        counts = judged.counts._replace(waiting=len(waiting), deleted=judged.counts.deleted - kept)
+        counts = judged.counts._replace(
+            waiting=len(waiting),
+            deleted=judged.counts.deleted - kept,
+            tombstones=sum(tally.tombstones for _, tally in applied.deleted),
+        )
         return judged.place, done, counts
+
+    def _within_limit(self, versions: list[StoredVersion], under_way: Cell | None) -> list[StoredVersion]:
+        """Up to the last cell that may still be examined: the whole page, as a rule."""
+        left = self._limits.cells - self._cells
+        for number, version in enumerate(versions if self._limits.cells else ()):
+            if version.cell != under_way:
+                if not left:
+                    return versions[:number]
+                under_way, left = version.cell, left - 1
+        return versions

@@ -14,7 +14,7 @@ from itertools import islice
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.legacy.counts import Counts
 from sweep_tasks.legacy.progress import Run
-from sweep_tasks.model import ScanReason, SweepStrategy, TableRef
+from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.progress import Progress
@@ -33,23 +33,28 @@ def queue_passed(store: Store) -> int:
     return 1 + min(ts for (strategy, _), ts in standing.items() if strategy is SweepStrategy.CONSERVATIVE)
 
 
-def far_enough(why: ScanReason, since: int, reach: int, passed: int) -> bool:
-    """Whether a scan up to `reach` does what is due, if the conservative queue had passed this much before."""
-    return since <= (min(reach, passed) if why is ScanReason.MARKERS else reach)
+def far_enough(waits: bool, since: int, reach: int, passed: int) -> bool:
+    """Whether a scan up to `reach` does what is due; where it waits for the conservative queue, if that had passed this
+    much before."""
+    return since <= (min(reach, passed) if waits else reach)
 
 
 def settle(store: Store, run: Run, view: TableView, counts: Counts) -> bool:
     """After a run is finished. True if something was due and is done."""
     if run.table not in store.tables([run.table]):
         return False
-    Activity(store).scanned(run.table)
-    due = Catalog(store).date_scan(run.table).scan_due
-    if due is None or due.since is None or not run.is_whole or counts.held or counts.waiting or counts.left:
+    if not run.is_whole:
+        return False
+    Activity(store).scanned(run.table, run.written)
+    metadata = Catalog(store).date_scan(run.table)
+    due = metadata.scan_due
+    if due is None or due.since is None or counts.held or counts.waiting or counts.left:
         return False
     reach = run.horizon.sweep_ts if view.horizon is None else min(view.horizon, run.horizon.sweep_ts)
-    if not far_enough(due.why, due.since, reach, run.queue_passed):
+    waits = metadata.scan_waits_for_queue
+    if not far_enough(waits, due.since, reach, run.queue_passed):
         return False
-    if due.why is ScanReason.MARKERS and _may_be_parked(store, run.table):
+    if waits and _may_be_parked(store, run.table):
         return False
     return Catalog(store).scanned(run.table, reach)
 

@@ -4,6 +4,9 @@ Pools and tasks must be there when a DAG file is read, and tables are not known 
 lanes, each a task in a one-slot pool, and a table always falls to the same lane by its name: whoever wants to scan it,
 by turns or by hand, waits in that lane, and so no table is scanned twice at once. If the number of lanes is changed
 while a scan is under way, the run that stands in the store tells the second one that the first is at work.
+
+Who was asked for by hand waits for its lane for as long as it takes. Turns do not: there will be others. A lane that is
+in use is left out when turns are given, and turns that did not begin in time are over.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import mmh3
 from airflow.sdk import Param
 
+from sweep_tasks.config import MAX_PAGE_VERSIONS
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import TableRef
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 BY_HAND = "asked for by hand"
 _WHAT, _HOW_MUCH = "What to scan", "How much"
+_LATE_S = 600
+"""How long the turns of a run may wait for their lane."""
 
 
 class Planned(NamedTuple):
@@ -32,6 +38,8 @@ class Planned(NamedTuple):
     table: str
     why: str
     seconds: float
+    until_ms: int | None = None
+    """When the turns of its run are over, however often they are tried. Not for those asked for by hand."""
 
 
 def lane_task(lane: int) -> str:
@@ -93,6 +101,7 @@ def legacy_form() -> dict[str, Param]:
             0,
             type="integer",
             minimum=0,
+            maximum=MAX_PAGE_VERSIONS,
             title="Versions at a time",
             description="Fewer are easier on the store. 0: as the setting legacy_batch_versions says.",
             section=_HOW_MUCH,
@@ -126,9 +135,23 @@ def _by_turns(store: Store, settings: Settings, clock: Clock) -> Iterator[tuple[
     if not settings.legacy_budget_s:
         return
     paused = Pauses(store).standing()
+    until_ms = clock.now_ms() + 1000 * (settings.legacy_budget_s + _LATE_S)
     found = [each for each in candidates(store, settings, clock) if not paused.holds(each.table)]
     for lane in range(settings.legacy_lanes):
         ours = [each for each in found if lane_of(each.table, settings.legacy_lanes) == lane]
         chosen = turns(ours, policy(settings), settings.legacy_budget_s, clock.now_ms())
         if chosen:
-            yield lane_task(lane), [Planned(str(turn.table), turn.why.label, turn.seconds) for turn in chosen]
+            yield lane_task(lane), [Planned(str(each.table), each.why.label, each.seconds, until_ms) for each in chosen]
+
+
+def still_due(store: Store, settings: Settings, clock: Clock, table: TableRef) -> bool:
+    """Whether a table that was given a turn would still be given one: it may have been scanned, paused or dropped while
+    its lane was in use."""
+    from sweep_tasks.legacy.candidates import candidates, policy
+    from sweep_tasks.legacy.priority import reason
+    from sweep_tasks.sweep.pauses import Pauses
+
+    if Pauses(store).standing().holds(table):
+        return False
+    found = candidates(store, settings, clock, only=[table])
+    return any(reason(each, policy(settings), clock.now_ms()) is not None for each in found)

@@ -42,6 +42,7 @@ Resume = TypeVar("Resume")
 DEFAULT_PAGE = 1_000
 _UPDATE_ATTEMPTS = 1_000
 _TRUNCATE_PAGE = 10_000
+_BYTES_COMPARED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,17 @@ class Store(ABC):
     def end_of(self, table: TableRef) -> bytes:
         """Where a stretch must end to hold the rows that are there now, and none that are written behind them later;
         empty if the order has an end of its own."""
+
+    def share_before(self, stretch: Stretch, row: bytes) -> float:
+        """About how much of a stretch lies before one of its rows, from 0 to 1: for whoever watches a scan. By the
+        first bytes in which its rows can differ, unless a store says otherwise."""
+        pairs = enumerate(zip(stretch.first, stretch.end, strict=False))
+        common = next((at for at, (one, other) in pairs if one != other), min(len(stretch.first), len(stretch.end)))
+        first, end, here = (
+            int.from_bytes(each[common : common + _BYTES_COMPARED].ljust(_BYTES_COMPARED, b"\0"), "big")
+            for each in (stretch.first, stretch.end or b"\xff" * _BYTES_COMPARED, row)
+        )
+        return min(1.0, max(0.0, (here - first) / (end - first))) if end > first else 0.0
 
     def row_order(self, row: bytes) -> object:
         """Sorts rows the way a scan visits them. Byte order, unless a store says otherwise."""

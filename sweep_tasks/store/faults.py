@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
-from sweep_tasks.store.contract import Store
+from sweep_tasks.store.contract import Store, Stretch
 
 Hook = Callable[["Call"], "Answer | None"]
 
@@ -107,6 +107,9 @@ class FaultyStore(Store):
 
     def row_order(self, row: bytes) -> object:
         return self.inner.row_order(row)
+
+    def share_before(self, stretch: Stretch, row: bytes) -> float:
+        return self.inner.share_before(stretch, row)
 
     def tokens(self, rows: Iterable[bytes]) -> list[int] | None:
         return self.inner.tokens(rows)

@@ -57,3 +57,10 @@ STEPS: Sequence[Step] = (
 )
 """Only ever added to. Step n takes a store from version n to n + 1."""
 SYSTEM_TABLES = {table: metadata for step in STEPS for table, metadata in step.items()}
+
+SCAN_ROWS = (b"run", b"written", b"turn")
+"""What is kept of a table's scans by its name."""
+
+
+def scan_row(kind: bytes, table: TableRef) -> bytes:
+    return kind + b":" + str(table).encode()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.store.contract import Store
-from sweep_tasks.store.system import LEGACY_SWEEPS
+from sweep_tasks.store.system import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.rules import Entry
 
 _LAST_SCAN = b"last scan"
@@ -61,10 +61,14 @@ class Activity:
     def _add(self, cell: Cell, more: Written) -> None:
         self._store.update(LEGACY_SWEEPS, cell, lambda current: _bytes(_written(current).plus(more)))
 
-    def scanned(self, table: TableRef) -> None:
-        """From now on it is counted anew."""
-        total, _ = self._standing([table])[table]
-        self._store.update(LEGACY_SWEEPS, Cell(_row(table), _LAST_SCAN), lambda _: _bytes(total))
+    def ever(self, table: TableRef) -> Written:
+        """All that was counted up to now."""
+        return self._standing([table])[table][0]
+
+    def scanned(self, table: TableRef, ever: Written) -> None:
+        """What was counted since this much had been is news. A scan knows it from when it began: what is written while
+        it runs is not for it to find."""
+        self._store.update(LEGACY_SWEEPS, Cell(_row(table), _LAST_SCAN), lambda _: _bytes(ever))
 
     def since_last_scan(self, tables: Collection[TableRef]) -> dict[TableRef, Written]:
         return {table: total.since(before) for table, (total, before) in self._standing(tables).items()}
@@ -83,7 +87,7 @@ class Activity:
 
 
 def _row(table: TableRef) -> bytes:
-    return b"written:" + str(table).encode()
+    return scan_row(b"written", table)
 
 
 def _bytes(found: Written) -> bytes:

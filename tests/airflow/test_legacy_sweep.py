@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.progress import Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.lanes import lane_of, lane_task
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import LEGACY_SWEEP
+from sweep_tasks.orchestration.scanning import SCAN
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
 
 pytestmark = pytest.mark.timeout(900)
@@ -49,12 +52,14 @@ def test_a_table_by_hand_and_then_by_turns_whatever_was_not_scanned_yet(
     by_hand = run(airflow, "success", table=str(TABLES[THOROUGH]), batch=7)
     [summary] = airflow.xcom(LEGACY_SWEEP, by_hand, lane(THOROUGH))
     assert (summary["engine"], summary["deleted"], summary["stopped"]) == ("spark", 2 * CELLS, None)
+    scan = airflow.xcom(LEGACY_SWEEP, by_hand, lane(THOROUGH), key=SCAN)
+    assert scan == {"table": str(TABLES[THOROUGH]), "run": summary["run"]}, "told before the scan was over"
     assert queued.versions(THOROUGH, 0) == {(False, 1)}
     assert queued.versions(CONSERVATIVE, 0) == {(False, 3)}
     states = airflow.task_states(LEGACY_SWEEP, by_hand)
-    assert [name for name, state in states.items() if state == "skipped"] == [
-        lane_task(other) for other in range(LANES) if lane_task(other) != lane(THOROUGH)
-    ]
+    skipped = {lane_task(other) for other in range(LANES) if lane_task(other) != lane(THOROUGH)}
+    nothing_to_announce = {"announce_tombstones"}
+    assert {name for name, state in states.items() if state == "skipped"} == skipped | nothing_to_announce
 
     by_turns = run(airflow, "success")
     log = airflow.log(LEGACY_SWEEP, by_turns, "choose")
@@ -63,6 +68,38 @@ def test_a_table_by_hand_and_then_by_turns_whatever_was_not_scanned_yet(
     [summary] = airflow.xcom(LEGACY_SWEEP, by_turns, lane(CONSERVATIVE))
     assert summary["table"] == str(TABLES[CONSERVATIVE])
     assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}
+
+
+def test_a_killed_scan_lets_go_of_its_run_and_turns_do_not_wait_for_its_lane(
+    airflow: LocalAirflow, queued: QueuedStore, settings_file: Path
+) -> None:
+    queued.write(THOROUGH, 0, 30)
+    settings_file.write_text(queued.settings_file() + "legacy_versions_per_s = 4\n")
+    form = {"table": str(TABLES[THOROUGH]), "batch": 2}
+    first = airflow.trigger(LEGACY_SWEEP, form)
+
+    def standing() -> Standing | None:
+        found = Runs(queued.store).standing(TABLES[THOROUGH])
+        return found if found and found.counts.versions else None
+
+    airflow.wait("a page of the scan", standing)
+    by_turns = run(airflow, "success")
+    assert f"{lane(THOROUGH)} is in use" in airflow.log(LEGACY_SWEEP, by_turns, "choose")
+    assert airflow.task_states(LEGACY_SWEEP, by_turns)[lane(THOROUGH)] == "skipped"
+
+    airflow.api("PATCH", f"/dags/{LEGACY_SWEEP}/dagRuns/{first}", {"state": "failed"})
+
+    def let_go() -> Standing | None:
+        found = standing()
+        return found if found and found.run.state is RunState.PAUSED else None
+
+    left = airflow.wait("the run to be let go of", let_go)
+    assert left.run.why == "interrupted"
+    settings_file.write_text(queued.settings_file())
+    again = run(airflow, "success", **form)
+    [summary] = airflow.xcom(LEGACY_SWEEP, again, lane(THOROUGH))
+    assert (summary["run"], summary["attempt"], summary["stopped"]) == (left.run.id, 2, None)
+    assert queued.versions(THOROUGH, 0) == {(False, 1)}
 
 
 def test_who_is_at_work_already_is_named_and_a_table_that_is_not_there_too(

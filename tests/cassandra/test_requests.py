@@ -56,6 +56,16 @@ def test_many_cells_travel_in_few_requests(place: Place, cassandra: CassandraSto
         assert store.timestamps(ITEMS, CELLS) == {}
 
 
+def test_a_page_of_a_scan_is_one_request(place: Place, cassandra: CassandraStore) -> None:
+    cassandra.create_table(ITEMS, TableMetadata())
+    with place.opened(cassandra_page_rows=200) as store:
+        store.put(5, {ITEMS: dict.fromkeys(CELLS, b"value")})
+        store.scan(ITEMS, 9, limit=1)  # from here on the statement is prepared
+        watched = Watched(store)
+        assert len(store.scan(ITEMS, 9, limit=200).items) == 200
+        assert watched.total == 1
+
+
 def test_a_value_above_the_limit_of_a_batch_travels_alone(place: Place, cassandra: CassandraStore) -> None:
     cassandra.create_table(ITEMS, TableMetadata())
     values = {cell: b"v" * (100_000 if number % 10 == 0 else 10) for number, cell in enumerate(CELLS)}

@@ -9,11 +9,14 @@ from sweep_tasks.store.cassandra.store import CassandraStore
 from tests.cassandra.places import Place
 from tests.support.strategy_changes import check_a_writer_of_the_old_strategy
 
-CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
+CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 
 
-@pytest.mark.parametrize(("old", "new", "value"), [(CONSERVATIVE, THOROUGH, ""), (THOROUGH, CONSERVATIVE, "second")])
-def test_the_entry_of_a_writer_that_holds_the_old_strategy_is_swept_and_no_reader_is_wrong(
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [(CONSERVATIVE, THOROUGH, ""), (THOROUGH, CONSERVATIVE, "second"), (NOTHING, THOROUGH, "")],
+)
+def test_what_a_writer_that_holds_the_old_strategy_replaced_goes_and_no_reader_is_wrong(
     cassandra: CassandraStore, place: Place, old: SweepStrategy, new: SweepStrategy, value: str
 ) -> None:
     settings = place.settings.model_copy(update={"retention_s": 0})

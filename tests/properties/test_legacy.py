@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -16,11 +18,12 @@ from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.rules import Acting, _CellUnderWay
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.legacy.scan import Scanner
-from sweep_tasks.model import Cell, Span, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import SENTINEL_TS, Cell, Span, StoredVersion, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
+from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.sweep import rules
 from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
@@ -71,8 +74,48 @@ records = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=20 * EXAMPLES)
-@given(
+class Case(NamedTuple):
+    history: list[tuple[list[Cell], bool, str]]
+    protected: list[tuple[int, Mode, Span]]
+    strategy: SweepStrategy
+    retention_s: int | None
+    sentinels: set[Cell]
+    batch: int
+    at_a_time: int
+
+    def left_by(self, sweep: Sweep, store: Store, clock: ManualClock, look_before_delete: bool) -> Left:
+        """What is stored in the table afterwards, and how its transactions ended."""
+        metadata = TableMetadata(self.strategy, retention_s=self.retention_s, look_before_delete=look_before_delete)
+        store.create_table(TABLE, metadata)
+        Puncher(store).record(Punch(clock.now_ms() - 30_000, 100))
+        TimestampService(store).move_past(SWEEP_TS)
+        for number, (ts, mode, rows) in enumerate(self.protected):
+            ProtectionCatalog(store, clock=clock).protect(Record(f"r{number}", ts, mode, (Target(TABLE, rows),)))
+        wrote: set[Cell] = set()
+        for number, (cells, delete, ending) in enumerate(self.history):
+            write(store, 20 * number + 10, cells, delete, ending)
+            wrote.update(cells if ending in ("commits", "late") else ())
+        store.add_sentinels(TABLE, [cell for cell in self.sentinels if cell in wrote])
+        sweep(store, clock, self)
+        return Left(store.scan_versions(TABLE).items, CommitTable(store).outcomes(range(10, 300, 20)))
+
+
+class Left(NamedTuple):
+    versions: list[StoredVersion]
+    commits: dict[int, int]
+
+    @property
+    def without_sentinels(self) -> Left:
+        return self._replace(versions=[each for each in self.versions if each.ts != SENTINEL_TS])
+
+    @property
+    def sentinels(self) -> set[Cell]:
+        return {each.cell for each in self.versions if each.ts == SENTINEL_TS}
+
+
+Sweep = Callable[[Store, ManualClock, Case], None]
+cases = st.builds(
+    Case,
     history=histories,
     protected=records,
     strategy=st.sampled_from([SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH]),
@@ -81,35 +124,47 @@ records = st.lists(
     batch=st.sampled_from([1, 2, 3, 1_000]),
     at_a_time=st.sampled_from([0, 1, 2]),
 )
-def test_a_scan_leaves_what_the_targeted_sweep_leaves(
-    history: list[tuple[list[Cell], bool, str]],
-    protected: list[tuple[int, Mode, Span]],
-    strategy: SweepStrategy,
-    retention_s: int | None,
-    sentinels: Collection[Cell],
-    batch: int,
-    at_a_time: int,
-) -> None:
+
+
+@settings(max_examples=20 * EXAMPLES)
+@given(case=cases)
+def test_a_scan_leaves_what_the_targeted_sweep_leaves(case: Case) -> None:
     """However often the scan is cut off and taken up again. The table asks to be looked at before something is deleted,
     and one transaction is swept at a time: otherwise the targeted sweep leaves sentinels where there was nothing to
     remove, or only what was aborted."""
-    left = []
-    for sweep in (targeted, scanned):
-        clock = ManualClock()
-        store = memory_store(clock)
-        store.create_table(TABLE, TableMetadata(strategy, retention_s=retention_s, look_before_delete=True))
-        Puncher(store).record(Punch(clock.now_ms() - 30_000, 100))
-        TimestampService(store).move_past(SWEEP_TS)
-        for number, (ts, mode, rows) in enumerate(protected):
-            ProtectionCatalog(store, clock=clock).protect(Record(f"r{number}", ts, mode, (Target(TABLE, rows),)))
-        wrote: set[Cell] = set()
-        for number, (cells, delete, ending) in enumerate(history):
-            write(store, 20 * number + 10, cells, delete, ending)
-            wrote.update(cells if ending in ("commits", "late") else ())
-        store.add_sentinels(TABLE, [cell for cell in sentinels if cell in wrote])
-        sweep(store, clock, strategy, batch, at_a_time)
-        left.append((store.scan_versions(TABLE).items, CommitTable(store).outcomes(range(10, 300, 20))))
-    assert left[0] == left[1]
+    by_queue, by_scan = (left_on_memory(case, sweep, look_before_delete=True) for sweep in (targeted, scanned))
+    assert by_queue == by_scan
+
+
+@settings(max_examples=2 * EXAMPLES)
+@given(case=cases)
+def test_so_it_does_on_sqlite(case: Case) -> None:
+    by_queue, by_scan = (left_on_sqlite(case, sweep, look_before_delete=True) for sweep in (targeted, scanned))
+    assert by_queue == by_scan
+
+
+@settings(max_examples=5 * EXAMPLES)
+@given(case=cases, left_on=st.sampled_from(["memory", "memory", "sqlite"]))
+def test_a_sweep_that_does_not_look_before_it_deletes_leaves_more_sentinels_and_nothing_else(
+    case: Case, left_on: str
+) -> None:
+    left = {"memory": left_on_memory, "sqlite": left_on_sqlite}[left_on]
+    by_queue, by_scan = (left(case, sweep, look_before_delete=False) for sweep in (targeted, scanned))
+    assert by_queue.without_sentinels == by_scan.without_sentinels
+    assert by_queue.sentinels >= by_scan.sentinels
+
+
+def left_on_memory(case: Case, sweep: Sweep, look_before_delete: bool) -> Left:
+    clock = ManualClock()
+    return case.left_by(sweep, memory_store(clock), clock, look_before_delete)
+
+
+def left_on_sqlite(case: Case, sweep: Sweep, look_before_delete: bool) -> Left:
+    clock = ManualClock()
+    with TemporaryDirectory() as folder:
+        SQLiteStore.initialise(Path(folder) / "store.db")
+        with SQLiteStore(Path(folder) / "store.db", clock=clock, durability="normal") as store:
+            return case.left_by(sweep, store, clock, look_before_delete)
 
 
 def write(store: Store, start: int, cells: list[Cell], delete: bool, ending: str) -> None:
@@ -121,13 +176,13 @@ def write(store: Store, start: int, cells: list[Cell], delete: bool, ending: str
         CommitTable(store).decide(start, outcome)
 
 
-def targeted(store: Store, clock: ManualClock, strategy: SweepStrategy, batch: int, at_a_time: int) -> None:
-    ShardSweep(store, strategy, 0, Horizon(SWEEP_TS, clock.now_ms()), clock, SweepOptions(batch=1)).run()
+def targeted(store: Store, clock: ManualClock, case: Case) -> None:
+    ShardSweep(store, case.strategy, 0, Horizon(SWEEP_TS, clock.now_ms()), clock, SweepOptions(batch=1)).run()
 
 
-def scanned(store: Store, clock: ManualClock, strategy: SweepStrategy, batch: int, at_a_time: int) -> None:
+def scanned(store: Store, clock: ManualClock, case: Case) -> None:
     sweep = LegacySweep(store, SETTINGS, clock)
-    order = LegacyOrder(TABLE, ranges=2, batch=batch, max_cells=at_a_time)
+    order = LegacyOrder(TABLE, ranges=2, batch=case.batch, max_cells=case.at_a_time)
     summary = sweep.work(sweep.start(order, Horizon(SWEEP_TS, clock.now_ms())), order)
     while summary.stopped:
         summary = sweep.work(sweep.resume(TABLE), order)

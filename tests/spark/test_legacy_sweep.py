@@ -17,6 +17,7 @@ from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.observation.tally import Tally
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.sqlite import SQLiteStore
 from tests.spark.submitting import PATIENCE_S, SWEEP_TS, Job, Jobs, PastStore
@@ -88,6 +89,11 @@ def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_exam
     assert ended.summary["workers"] >= 2
     assert store.state() == copy.state()
     assert ended.tells_nobody_elses_data()
+    for said in (job.ended().out, ended.out):
+        assert f"run={before.run.id} " in said, "the id is told at once, not only in the end"
+    with store.opened() as opened:
+        counted = [series for series in Tally(opened).read().series if series.job == "legacy"]
+    assert [series.sums["runs"] for series in counted] == [1], "of the job that came to its end"
 
 
 def _begun(store: PastStore) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,20 +17,34 @@ from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.sweep.watching import LogEvery, Reached
 
-
-def slow(batches: Iterator[object]) -> Iterator[object]:
-    time.sleep(6)  # Spark tells of running tasks a little late, on a busy machine by seconds
-    yield from batches
+PATIENCE_S = 60
 
 
-def test_while_workers_are_busy_the_log_tells_how_many_tasks_are_done(spark: SparkSession) -> None:
+def test_while_workers_are_busy_the_log_tells_how_many_tasks_are_done(spark: SparkSession, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+
+    def busy_until_told(batches: Iterator[object]) -> Iterator[object]:
+        until = time.monotonic() + PATIENCE_S
+        while not told.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield from batches
+
     log = LogEvery()
     log(Reached(SweepStrategy.THOROUGH, 3, "queue", -1, 49, 100, 7, 1))
-    with capture_logs() as lines, at_work(shard=3), pulse(log, lambda: spark.sparkContext, every_s=0.1):
-        spark.range(0, 2, 1, 2).mapInArrow(slow, "id long").collect()
-    busy = [line for line in lines if line["tasks_running"]]
-    assert busy
-    assert (busy[0]["tasks"], busy[0]["phase"], busy[0]["done"], busy[0]["entries"]) == (2, "queue", "50%", 7)
+    frame = spark.range(0, 2, 1, 2).mapInArrow(busy_until_told, "id long")
+    beating = pulse(log, lambda: spark.sparkContext, every_s=0.1)
+    with capture_logs() as lines, at_work(shard=3), beating, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(frame.collect)
+        while not (work.done() or _busy(lines)):
+            time.sleep(0.05)
+        told.touch()
+        work.result()
+    first = _busy(lines)[0]
+    assert (first["tasks"], first["phase"], first["done"], first["entries"]) == (2, "queue", "50%", 7)
+
+
+def _busy(lines: list[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    return [line for line in lines if line["tasks_running"]]
 
 
 @pytest.mark.parametrize("every_s", [0.01])

@@ -10,8 +10,9 @@ _SCRIPT = """\
 import subprocess, sys
 here, log = {here!r}, {log!r}
 command = [word.replace({elsewhere!r}, here) for word in sys.argv[1:]]
+through_a_shell = command[:2] == ["sh", "-c"] and command[3:4] == ["sh"]
 with open(log, "a") as out:
-    out.write(command[0].rpartition("/")[2] + "\\n")
+    out.write(command[4 if through_a_shell else 0].rpartition("/")[2] + "\\n")
 try:
     done = subprocess.run(command, capture_output=True)
 except FileNotFoundError:

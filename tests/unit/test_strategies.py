@@ -204,6 +204,22 @@ class TestReadersAndWriters:
         assert store.timestamps(T, [CELL]) == {}, "neither a sentinel nor the delete marker is left"
         assert metadata(store).scan_due is None
 
+    def test_sentinels_of_before_it_was_swept_by_nothing_are_waited_for_too(
+        self, store: Store, clock: ManualClock, manager: TransactionManager
+    ) -> None:
+        catalog = make(store, CONSERVATIVE)
+        self.put(manager, b"1")
+        self.put(manager, b"2")
+        for strategy in (NOTHING, THOROUGH):
+            catalog.set_strategy(T, strategy)
+        clock.advance(1)
+        self.scan(store, clock)
+        assert metadata(store).scan_due is not None, "entries of the conservative queue would write sentinels later"
+        self.sweep(store, clock)
+        self.scan(store, clock)
+        assert len(store.timestamps(T, [CELL])[CELL]) == 1
+        assert metadata(store).scan_due is None
+
     def test_a_scan_does_not_settle_it_while_entries_are_parked_that_will_write_sentinels(
         self, store: Store, clock: ManualClock, manager: TransactionManager
     ) -> None:

@@ -16,6 +16,8 @@ class PhysicalTable:
     gc_grace_s: int
     compaction: Mapping[str, str]
     """As `compaction = {…}` of the table has it, the class by its whole name."""
+    table: TableRef | None = None
+    """As the store calls it."""
 
     @property
     def qualified(self) -> str:
@@ -31,7 +33,7 @@ def physical_tables(connection: Connection, names: Mapping[TableRef, str]) -> di
     )
     rows = {row.table_name: row for row in connection.requests.rows(statement.bind((keyspace,)))}
     return {
-        table: PhysicalTable(keyspace, name, int(row.gc_grace_seconds), dict(row.compaction))
+        table: PhysicalTable(keyspace, name, int(row.gc_grace_seconds), dict(row.compaction), table)
         for table, name in names.items()
         if (row := rows.get(name))
     }

@@ -107,7 +107,7 @@ class Requests:
     def rows(self, statement: Statement, limit: int = NO_LIMIT) -> Iterator[Any]:
         """No more than `limit`, fetched as they are asked for."""
         page = statement.fetch_size
-        statement.fetch_size = min(page, limit)
+        statement.fetch_size = _fetched(page, limit)
         return self._pages(statement, self._session.execute_async(statement), page, limit)
 
     def all_rows(self, statements: Iterable[Statement]) -> Iterator[Any]:
@@ -123,7 +123,7 @@ class Requests:
             limit -= len(found.current_rows)
             more, paging_state = found.has_more_pages and limit > 0, found.paging_state
             if more:
-                statement.fetch_size = min(page, limit)
+                statement.fetch_size = _fetched(page, limit)
                 future = self._session.execute_async(statement, paging_state=paging_state)
             yield from found.current_rows
             if not more:
@@ -178,6 +178,11 @@ class Requests:
         self._meters.repeated()
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
         time.sleep(random.uniform(longest / 2, longest))  # noqa: S311
+
+
+def _fetched(page: int, limit: int) -> int:
+    """Who wants to know whether there is more asks for one more than he wants: that is not worth a second request."""
+    return limit if limit <= page + 1 else page
 
 
 def _outcome(call: Callable[[], T]) -> T | Failed:

@@ -18,6 +18,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import (
     EVERYTHING,
+    GREATEST_TOKEN,
     LEAST_TOKEN,
     Cell,
     ColumnChoice,
@@ -35,7 +36,7 @@ from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.options import PhysicalTable, physical_tables
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.requests import NoSuchTable
-from sweep_tasks.store.cassandra.ring import equal_stretches, token_of
+from sweep_tasks.store.cassandra.ring import equal_stretches, token_of, tokens_of
 from sweep_tasks.store.cassandra.schema import check
 from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
 
@@ -142,6 +143,11 @@ class CassandraStore(Store):
     def end_of(self, table: TableRef) -> bytes:
         """Rows that come later fall anywhere on the ring, not behind all others."""
         return self._on(table, lambda _: b"")
+
+    def share_before(self, stretch: Stretch, row: bytes) -> float:
+        """Rows lie as close everywhere on the ring."""
+        first, end = tokens_of(stretch)
+        return (token_of(row) - first) / ((GREATEST_TOKEN if end is None else end) - first)
 
     def row_order(self, row: bytes) -> object:
         return token_of(row), row

@@ -258,6 +258,8 @@ class SQLiteStore(Store):
             return self._standing(connection, name, cells)
 
     def read_rows(self, table: TableRef, rows: Collection[bytes]) -> dict[Cell, bytes]:
+        if not rows:
+            return {}  # a list of no values is no SQL
         marks = ", ".join(["(?, ?)"] * len(rows))
         numbered = [value for i, row in enumerate(rows) for value in (i, row)]
         with self._reading(table) as (connection, name):

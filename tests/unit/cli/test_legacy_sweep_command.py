@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sweep_tasks.legacy.progress import RunState
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
+from sweep_tasks.store.system import LEGACY_SWEEPS
 from sweep_tasks.transactions import TransactionManager
 from tests.support.command import COMMAND, Answer, sweepflow
 
@@ -70,6 +72,16 @@ def test_a_run_with_a_limit_is_gone_on_with_by_the_same_command(table: Store) ->
     assert legacy_sweep("--status")[1]["state"] == "finished"
 
 
+def test_the_same_command_goes_on_from_a_row_too_and_one_that_began_anew_says_how(table: Store) -> None:
+    part = ["--from-row", b"040".hex(), "--max-cells", "7"]
+    seen = [legacy_sweep(*part)[1] for _ in range(3)]
+    assert [each["begun"] for each in seen] == ["start", "resume", "resume"]
+    assert [each["this_time"]["cells"] for each in seen] == [7, 7, 6]
+    assert seen[-1]["stopped"] is None
+    anew = ask("--anew", "--max-cells", "7")
+    assert "the same command without --anew goes on from here" in anew.out
+
+
 def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     assert legacy_sweep("--cancel")[1]["state"] == "cancelled"
@@ -77,6 +89,17 @@ def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
     assert anew["run"] != first["run"]
     assert anew["cells"] == ROWS
     assert legacy_sweep("--cancel")[0] == 3, "a finished run can't be cancelled"
+
+
+def test_a_table_that_is_dropped_takes_its_run_along(table: Store, sqlite_url: str) -> None:
+    _, first = legacy_sweep("--max-cells", "10")
+    assert sweepflow("tables", "drop", str(T), "--yes", "--store", sqlite_url).code == 0
+    ranges = [cell for cell, _ in table.scan_registers(LEGACY_SWEEPS).items if cell.row.startswith(b"range:")]
+    assert ranges == []
+    assert sweepflow("tables", "create", str(T), "--store", sqlite_url).code == 0
+    assert legacy_sweep("--status")[0] == 3, "there is no run"
+    _, anew = legacy_sweep()
+    assert (anew["begun"], anew["run"] == first["run"]) == ("start", False)
 
 
 def test_a_second_start_says_who_is_at_work(table: Store, settings: Settings) -> None:
@@ -93,7 +116,13 @@ def test_part_of_the_table_from_a_row_on(table: Store) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "field"),
-    [(["--from-row", "6"], "from_row"), (["--ranges", "99999"], "ranges"), (["--status", "--cancel"], "status")],
+    [
+        (["--from-row", "6"], "from_row"),
+        (["--ranges", "99999"], "ranges"),
+        (["--status", "--cancel"], "status"),
+        (["--max-seconds", "inf"], "max_seconds"),
+        (["--batch", "1000000"], "batch"),
+    ],
 )
 def test_bad_input_is_refused_before_anything_is_done(table: Store, arguments: list[str], field: str) -> None:
     code, refused = legacy_sweep(*arguments)
@@ -106,15 +135,18 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
     slow = os.environ | {"SWEEPFLOW_LEGACY_VERSIONS_PER_S": "20", "SWEEPFLOW_LEGACY_BATCH_VERSIONS": "5"}
     sweep = LegacySweep(table, settings, SystemClock())
     with subprocess.Popen([COMMAND, "legacy-sweep", str(T)], env=slow, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
         while not ((found := sweep.standing(T)) and found.counts.cells):
             assert process.poll() is None
+            assert time.monotonic() < deadline, "it examines nothing"
+            time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "the same command goes on from here" in said
     paused = sweep.standing(T)
     assert paused
-    assert paused.run.state is RunState.PAUSED
+    assert (paused.run.state, paused.run.why) == (RunState.PAUSED, "interrupted")
     _, rest = legacy_sweep()
     assert (rest["run"], rest["deleted"]) == (paused.run.id, 2 * ROWS)
 

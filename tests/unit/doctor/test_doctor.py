@@ -12,15 +12,21 @@ from sweep_tasks.config import Settings
 from sweep_tasks.doctor.examine import Doctor
 from sweep_tasks.doctor.facts import Facts, TableFacts
 from sweep_tasks.doctor.findings import Finding, Level, findings
+from sweep_tasks.doctor.sample import Sampler
 from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.rules import TableRules
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.store import Store, StoreLocation
-from sweep_tasks.store.faults import FaultyStore
+from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.sweep.deletions import Deletions
+from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.run import Sweeper
+from sweep_tasks.sweep.tally import Kind, Tally
+from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions import TransactionManager
@@ -74,7 +80,6 @@ def test_a_store_from_before_the_queue_is_told_what_a_scan_would_remove_and_how_
     assert sample
     assert (sample.cells, sample.versions, sample.versions_per_cell, sample.share) == (10, 30, 3.0, 1.0)
     assert (sample.goes_now, sample.goes_later) == (0, 20), "within their retention now"
-    assert sample.scan_seconds > 0
     finding = about(facts, str(T))
     assert finding.level is Level.DO
     assert "20 of 30 versions are of no use" in finding.sentence
@@ -185,6 +190,89 @@ def test_of_a_large_table_a_few_parts_are_read_and_the_rest_is_estimated(memory:
     assert 30_000 < sample.of_all(sample.versions) < 50_000
     assert 15_000 < sample.of_all(sample.goes_later) < 25_000
     assert calls.count("scan_versions") < 60
+
+
+CUTTING_S = 60
+
+
+class CountedStore(FaultyStore):
+    """Its time passes with what is asked of it: each request takes a millisecond, each version ten microseconds, and
+    the cutting of a table a minute."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, before=self._asked)
+        self.s = 0.0
+
+    def _asked(self, call: Call) -> None:
+        self.s += CUTTING_S if call.name == "stretches" else 0.001
+
+    def scan_versions(self, *given: Any, **named: Any) -> Any:
+        page = self._call("scan_versions", given, named)
+        self.s += 10e-6 * len(page.items)
+        return page
+
+
+@pytest.mark.parametrize("rows", [500, 20_000, 60_000])
+def test_how_long_a_scan_takes_is_told_in_the_right_order_of_magnitude(
+    memory: Store, clock: ManualClock, rows: int
+) -> None:
+    Catalog(memory).create(T, TableMetadata(THOROUGH))
+    write(memory, clock, 2, rows=rows, enqueue=False)
+    counted = CountedStore(memory)
+    horizon = Horizon(TimestampService(memory).greatest() + 1, clock.now_ms())
+    view = SweepView.published(memory, horizon, dry_run=True, only=[T]).tables[T]
+    rules = TableRules(T, view, horizon.sweep_ts, ProtectionCatalog(memory).protections())
+    estimated = Sampler(counted, now_s=lambda: counted.s).sample(T, rules, rules).scan_seconds
+    counted.s = 0.0
+    scan = LegacySweep(counted, Settings(legacy_versions_per_s=0), clock)
+    scan.sweep(LegacyOrder(T, ranges=1, dry_run=True), horizon)
+    took = counted.s - CUTTING_S
+    assert took / 3 < estimated < took * 3
+
+
+def test_when_the_time_is_up_no_part_of_a_table_is_read_any_more(memory: Store, clock: ManualClock) -> None:
+    Catalog(memory).create(T, TableMetadata(THOROUGH))
+    write(memory, clock, 2, rows=20_000, enqueue=False)
+    slow = FaultyStore(memory, before=lambda call: clock.advance(1) if call.name == "scan_versions" else None)
+    began = clock.now_ms()
+    sample = of_table(examined(slow, clock, sample_s=7)).sample
+    assert sample
+    assert sample.at_least
+    assert clock.now_ms() - began <= 9_000, "the page under way, and one of its part"
+
+
+def test_a_table_that_is_dropped_while_one_looks_is_left_out(memory: Store, clock: ManualClock) -> None:
+    for table in (T, OTHER):
+        Catalog(memory).create(table, TableMetadata(CONSERVATIVE))
+    dropping = FaultyStore(memory, after=on("tables", 1, lambda _: Catalog(memory).drop(T)))
+    assert [each.table for each in examined(dropping, clock).tables] == [OTHER]
+
+
+def test_part_of_a_table_that_was_scanned_is_no_scan(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 3, rows=10, enqueue=False)
+    clock.advance(7_200)
+    LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(T, from_row=b"00009"))
+    assert of_table(examined(store, clock)).last_scan_ms is None
+
+
+def test_a_scan_that_nobody_will_do_by_itself_says_so(store: Store, clock: ManualClock) -> None:
+    catalog = Catalog(store)
+    catalog.create(T, TableMetadata(NOTHING))
+    catalog.set_strategy(T, CONSERVATIVE)
+    finding = about(examined(store, clock, legacy_never=("app.*",)), str(T))
+    assert "leaves it out (setting legacy_never)" in finding.sentence
+    assert finding.run == f"sweepflow legacy-sweep {T}"
+
+
+def test_what_sweeps_wrote_of_tombstones_is_told_where_there_are_any(memory: Store, clock: ManualClock) -> None:
+    Catalog(memory).create(T, TableMetadata(CONSERVATIVE))
+    tally = Tally()
+    tally.add(T, Kind.RANGES, [5, 5, 7])
+    Deletions(memory).add(tally, clock.now_ms())
+    doctor = Doctor(memory, SETTINGS, clock, 1)
+    assert doctor.examine(StoreLocation.parse("cassandra://host/keyspace")).tombstones_written == 3
+    assert doctor.examine(HERE).tombstones_written is None
 
 
 def test_one_row_that_is_larger_than_any_sample_says_so(memory: Store, clock: ManualClock) -> None:

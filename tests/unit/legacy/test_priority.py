@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sweep_tasks.legacy.priority import Candidate, LastScan, Policy, Why, reason, turns
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableRef
@@ -13,6 +17,30 @@ CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
 POLICY = Policy(pause_ms=7 * DAY_MS)
+
+
+class Known(NamedTuple):
+    """Of a table in one round, whatever it may be."""
+
+    was_scanned: bool
+    writes: int
+    due: int | None
+    running: bool
+    rests: bool
+
+    def candidate(self, name: str, last_turn_ms: int, now_ms: int) -> Candidate:
+        last = LastScan(100, now_ms - (1 if self.rests else 8) * DAY_MS, 1_000, 500) if self.was_scanned else None
+        return table(name, last, writes=self.writes, due=self.due, running=self.running, last_turn_ms=last_turn_ms)
+
+
+known = st.builds(
+    Known,
+    st.booleans(),
+    st.sampled_from([0, 5, 10**9]),
+    st.sampled_from([None, 500]),
+    st.sampled_from([False, False, True]),
+    st.sampled_from([False, False, True]),
+)
 
 
 def scanned(days_ago: int, *, found: float = 0.5, sweep_ts: int = 100) -> LastScan:
@@ -94,13 +122,46 @@ class TestFairness:
         for three_hours in zip(had, had[1:], had[2:], strict=False):
             assert set().union(*three_hours) == set("abcde"), "two turns an hour, so everybody within three"
 
-    def test_of_several_turns_one_is_kept_for_those_that_come_later(self) -> None:
-        new = [table(f"new_{n}") for n in range(6)]
+    def test_the_last_of_several_turns_is_for_whoever_waits_longest(self) -> None:
+        new = [table(f"new_{n}", last_turn_ms=NOW_MS - n) for n in range(6)]
         assert order(*new, table("busy", scanned(30), writes=5), policy=POLICY._replace(turns=3)) == [
-            "new_0", "new_1", "busy"
+            "new_5", "new_4", "busy"
         ]  # fmt: skip
-        assert order(*new, policy=POLICY._replace(turns=3)) == ["new_0", "new_1", "new_2"]
-        assert order(*new, table("busy", scanned(30)), policy=POLICY._replace(turns=1)) == ["new_0"]
+        assert order(*new, policy=POLICY._replace(turns=3)) == ["new_5", "new_4", "new_3"]
+
+    def test_a_single_turn_goes_by_what_is_promised_until_somebody_has_waited_for_too_long(self) -> None:
+        alone = POLICY._replace(turns=1, patience_ms=40 * DAY_MS)
+        new = table("new", last_turn_ms=NOW_MS)
+        assert order(new, table("busy", scanned(39)), policy=alone) == ["new"]
+        assert order(new, table("busy", scanned(40)), policy=alone) == ["busy"]
+
+    @given(
+        usual=st.lists(known, min_size=6, max_size=6),
+        unusual=st.lists(st.dictionaries(st.integers(0, 5), known, max_size=2), min_size=20, max_size=40),
+        turns_each=st.integers(1, 4),
+    )
+    def test_under_any_history_each_table_has_its_turn_within_as_many_rounds_as_there_are_tables(
+        self, usual: list[Known], unusual: list[dict[int, Known]], turns_each: int
+    ) -> None:
+        """Rounds in which it could be scanned; where there is one turn in each, those after its patience is at an
+        end."""
+        hour_ms, patience = 3_600_000, 5
+        policy = POLICY._replace(turns=turns_each, patience_ms=patience * hour_ms)
+        last_turn = {f"t{number}": 0 for number in range(6)}
+        waited = dict.fromkeys(last_turn, 0)
+        for number, others in enumerate(unusual, 1):
+            history = [others.get(each, usual[each]) for each in range(6)]
+            now_ms = NOW_MS + number * hour_ms
+            tables = [
+                each.candidate(name, last_turn[name], now_ms) for name, each in zip(last_turn, history, strict=True)
+            ]
+            had = {turn.table.name for turn in turns(tables, policy, 3_600, now_ms)}
+            for each in tables:
+                name = each.table.name
+                waited[name] += reason(each, policy, now_ms) is not None
+                if name in had:
+                    last_turn[name], waited[name] = now_ms, 0
+            assert max(waited.values()) < len(tables) + (patience if turns_each == 1 else 0)
 
     def test_nothing_to_do_is_no_turn(self) -> None:
         assert turns([], POLICY, 3_600, NOW_MS) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Iterable
 from typing import Any
@@ -10,16 +11,27 @@ import pytest
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import BadValue, LegacySweepRunning, NotFound, StoreUnavailable, UnknownTable
+from sweep_tasks.errors import (
+    AlreadyExists,
+    BadValue,
+    LegacySweepRunning,
+    NotFound,
+    StoreUnavailable,
+    UnknownTable,
+)
+from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import Runs, RunState
+from sweep_tasks.legacy.progress import Run, Runs, RunState
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
+from sweep_tasks.legacy.taking_up import Watched
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
+from sweep_tasks.store.contract import Change
 from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, fail, lose_answer, miss_a_copy, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.system import LEGACY_SWEEPS, PARKED, THRESHOLDS, TRANSACTIONS
+from sweep_tasks.sweep.activity import Activity, Written
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
@@ -95,10 +107,11 @@ def test_a_budget_ends_a_run_between_pages_and_the_next_goes_on(store: Store, cl
     legacy, order = begin(store, clock, batch=2, max_cells=5)
     summary = legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
     examined = summary.this_time.versions
-    assert (summary.stopped, summary.ranges_done) == ("cells", 1)
+    assert (summary.stopped, summary.ranges_done, summary.this_time.cells) == ("cells", 1, 5)
     while summary.stopped:
         run = legacy.resume(TABLE)
         summary = legacy.work(run, order)
+        assert summary.this_time.cells <= 5
         examined += summary.this_time.versions
     assert versions(store) == SWEPT
     examined_once = 3 * ROWS + summary.counts.sentinels  # those that a page wrote come with the next
@@ -161,7 +174,7 @@ def test_a_second_start_is_told_who_is_at_it_and_changes_nothing(store: Store, c
     legacy, order = begin(store, clock)
     first = legacy.start(order, Horizon(S, clock.now_ms()))
     with pytest.raises(
-        LegacySweepRunning, match=rf"run {first.id} of somebody since .*; wait for it, cancel it"
+        LegacySweepRunning, match=rf"run {first.id} of somebody since .*; wait for it, or cancel it"
     ) as told:
         LegacySweep(store, SETTINGS, clock, "another").start(order, Horizon(S, clock.now_ms()))
     assert (told.value.run, told.value.owner, told.value.code) == (first.id, "somebody", "exists")
@@ -179,6 +192,118 @@ def test_who_was_taken_for_dead_stops_when_another_goes_on(store: Store, clock: 
     assert legacy.work(zombie, order).stopped == "taken over"
     assert other.work(taken, order).stopped is None
     assert versions(store) == SWEPT
+
+
+def test_who_comes_to_the_end_behind_somebody_elses_back_leaves_him_the_ranges(
+    store: Store, clock: ManualClock
+) -> None:
+    filled(store)
+    legacy, order = begin(store, clock)
+    zombie = legacy.start(order, Horizon(S, clock.now_ms()))
+    other = LegacySweep(store, SETTINGS, clock, "another")
+    taken: list[Run] = []
+
+    def take(call: Call) -> None:
+        """When the zombie has done its last range."""
+        if call.name == "update" and call.arguments[0] == LEGACY_SWEEPS and not taken:
+            taken.append(other.resume(TABLE))
+
+    summary = LegacySweep(FaultyStore(store, before=take), SETTINGS, clock, "somebody").work(zombie, order)
+    assert summary.stopped == "taken over"
+    standing = Runs(store).standing(TABLE)
+    assert standing
+    assert (standing.run, standing.done) == (taken[0], 4), "its ranges are still known to be done"
+    scans = Scans(store)
+    assert other.work(taken[0], order).stopped is None
+    assert scans.stretches == set()
+
+
+def test_a_range_that_a_program_with_fewer_counts_has_entered_is_gone_on_with(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    legacy, order = begin(store, clock, batch=2, max_cells=2)
+    legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
+    for cell, value in store.scan_registers(LEGACY_SWEEPS).items:
+        if cell.row.startswith(b"range:"):
+            plain = json.loads(value)
+            del plain["counts"]["left"]
+            store.compare_and_set(LEGACY_SWEEPS, cell.row, {cell.column: Change(value, json.dumps(plain).encode())})
+    legacy, order = begin(store, clock, batch=2)
+    scans = Scans(store)
+    assert legacy.work(legacy.resume(TABLE), order).stopped is None
+    assert len(scans.limits) < 4 * ROWS, "no page is read over and over"
+    assert versions(store) == SWEPT
+
+
+def test_who_is_interrupted_says_so(store: Store, clock: ManualClock) -> None:
+    filled(store)
+
+    def interrupt(_: Call) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(FaultyStore(store, before=on("scan_versions", 2, interrupt)), clock)
+    run = Runs(store).of(TABLE)
+    assert run
+    assert (run.state, run.why) == (RunState.PAUSED, "interrupted")
+
+
+def test_how_far_a_run_is_moves_with_its_pages(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    legacy, order = begin(store, clock, batch=3)
+    passed: list[float] = []
+
+    def tell(*_: object) -> None:
+        standing = legacy.standing(TABLE)
+        assert standing
+        passed.append(standing.passed(store))
+
+    legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order, lambda ledger: Watched(ledger, tell))
+    assert passed == sorted(passed)
+    assert passed[-1] == 4
+    assert len(set(passed)) > 6, "and not with each range that is done alone"
+
+
+class TestANameThatIsUsedAgain:
+    """A table is dropped and another is created by its name: what is known of scans of the first is not about it."""
+
+    def again(self, store: Store) -> None:
+        Catalog(store).drop(TABLE)
+        Catalog(store).create(TABLE, TableMetadata(THOROUGH))
+        for start in (200, 201, 202):
+            write(store, start, map(cell, range(ROWS)), commit=start + 10)
+        TimestampService(store).move_past(300)
+
+    def test_it_was_never_scanned(self, store: Store, clock: ManualClock) -> None:
+        filled(store)
+        sweep(store, clock)
+        Activity(store).add(CONSERVATIVE, 0, {TABLE: Written(5, 5)})
+        self.again(store)
+        (found,) = candidates(store, SETTINGS, clock)
+        assert (found.last, found.last_turn_ms, found.written) == (None, 0, Written(0, 0))
+
+    def test_a_run_that_was_paused_is_not_gone_on_with(self, store: Store, clock: ManualClock) -> None:
+        filled(store)
+        sweep(store, clock, max_cells=5)
+        self.again(store)
+        assert Runs(store).of(TABLE) is None
+        legacy, order = begin(store, clock)
+        assert legacy.sweep(order, Horizon(300, clock.now_ms())).counts.cells == ROWS
+        assert versions(store) == {cell(row): [202] for row in range(ROWS)}
+
+    def test_nor_by_whoever_was_at_work_on_the_first(self, store: Store, clock: ManualClock) -> None:
+        filled(store)
+        legacy, order = begin(store, clock)
+        run = legacy.start(order, Horizon(S, clock.now_ms()))
+        self.again(store)
+        assert legacy.work(run, order).stopped == "taken over"
+        assert Runs(store).of(TABLE) is None
+
+    def test_a_table_that_exists_keeps_what_is_known(self, store: Store, clock: ManualClock) -> None:
+        filled(store)
+        sweep(store, clock)
+        with pytest.raises(AlreadyExists):
+            Catalog(store).create(TABLE, TableMetadata())
+        assert Runs(store).of(TABLE) is not None
 
 
 def test_a_cancelled_run_stops_behind_its_page_and_can_be_taken_up(store: Store, clock: ManualClock) -> None:
@@ -299,7 +424,10 @@ def test_what_is_not_swept_is_refused(store: Store, clock: ManualClock) -> None:
         ("stop_at", -1),
         ("max_cells", -1),
         ("max_seconds", -0.5),
+        ("max_seconds", float("nan")),
+        ("max_seconds", float("inf")),
         ("batch", -1),
+        ("batch", 100_001),
         ("ranges", 10_001),
         ("from_row", b"x" * 1501),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sweep_tasks.config import Settings
@@ -9,10 +11,10 @@ from sweep_tasks.errors import LegacySweepRunning
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
-from sweep_tasks.legacy.taking_up import Begin, Watched, begun, how_to_begin
+from sweep_tasks.legacy.taking_up import Begin, Watched, begun, how_to_begin, is_at_work, looked_at
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.store.contract import EVERYWHERE
+from sweep_tasks.store.contract import Stretch
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.transactions import TransactionManager
 from tests.support.clock import ManualClock
@@ -23,16 +25,14 @@ NOW_MS = 10_000_000
 SETTINGS = Settings(retention_s=0)
 
 
-def standing(state: RunState, silent_for_ms: int = 0) -> Standing:
-    run = Run("r1", T, Horizon(10, 0), (EVERYWHERE,), "somebody", 0, state)
+def standing(state: RunState, silent_for_ms: int = 0, first: bytes = b"") -> Standing:
+    run = Run("r1", T, Horizon(10, 0), (Stretch(first),), "somebody", 0, state)
     return Standing(run, [RangeState(at_ms=NOW_MS - silent_for_ms)])
 
 
-def how(
-    found: Standing | None, *, anew: bool = False, from_row: bytes = b"", dry_run: bool = False, owner: str = "me"
-) -> Begin:
-    order = LegacyOrder(T, from_row=from_row, dry_run=dry_run)
-    return how_to_begin(found, order, anew=anew, now_ms=NOW_MS, silent_ms=SILENT_MS, owner=owner)
+def how(found: Standing | None, *, anew: bool = False, from_row: bytes = b"", owner: str = "me", **order: Any) -> Begin:
+    asked = LegacyOrder(T, from_row=from_row, **order)
+    return how_to_begin(found, asked, begins_at=from_row, anew=anew, now_ms=NOW_MS, silent_ms=SILENT_MS, owner=owner)
 
 
 def test_without_a_run_or_behind_a_finished_one_a_new_one_begins() -> None:
@@ -44,7 +44,24 @@ def test_without_a_run_or_behind_a_finished_one_a_new_one_begins() -> None:
 def test_one_that_nobody_works_on_is_gone_on_with_unless_asked_otherwise(state: RunState) -> None:
     assert how(standing(state)) is Begin.RESUME
     assert how(standing(state), anew=True) is Begin.TAKE_OVER
-    assert how(standing(state), from_row=b"x") is Begin.TAKE_OVER, "the run that is there began elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("first", "from_row", "expected"),
+    [
+        (b"x", b"x", Begin.RESUME),
+        (b"", b"x", Begin.TAKE_OVER),
+        (b"x", b"", Begin.TAKE_OVER),
+        (b"x", b"y", Begin.TAKE_OVER),
+    ],
+)
+def test_only_a_run_of_the_same_rows_is_gone_on_with(first: bytes, from_row: bytes, expected: Begin) -> None:
+    assert how(standing(RunState.PAUSED, first=first), from_row=from_row) is expected
+
+
+def test_a_run_that_goes_further_than_asked_for_is_not_gone_on_with() -> None:
+    assert how(standing(RunState.PAUSED), stop_at=10) is Begin.RESUME
+    assert how(standing(RunState.PAUSED), stop_at=9) is Begin.TAKE_OVER
 
 
 def test_who_works_is_named_and_left_alone() -> None:
@@ -62,18 +79,84 @@ def test_who_tries_again_what_was_cut_off_under_its_own_name_does_not_wait() -> 
     assert how(standing(RunState.RUNNING), owner="somebody") is Begin.RESUME
 
 
+@pytest.mark.parametrize("state", [RunState.RUNNING, RunState.PAUSED])
+def test_who_tries_again_what_it_was_asked_to_begin_anew_does_not_begin_anew_again(state: RunState) -> None:
+    assert how(standing(state), owner="somebody", anew=True) is Begin.RESUME
+
+
 def test_a_dry_run_is_in_nobodys_way() -> None:
     assert how(standing(RunState.RUNNING), dry_run=True) is Begin.START
 
 
-def test_a_run_that_was_cut_off_goes_on_where_it_was_and_tells_how_far_it_is(store: Store, clock: ManualClock) -> None:
+def written(store: Store, clock: ManualClock, rows: int = 40) -> None:
     store.create_table(T, TableMetadata())
     manager = TransactionManager(store, SETTINGS, clock=clock, enqueue=False, renew_leases=False)
     for _ in range(2):
         with manager.transaction() as tx:
-            for row in range(40):
+            for row in range(rows):
                 tx.put(T, b"%02d" % row, b"c", b"v")
     clock.advance(1)
+
+
+def test_the_same_order_from_a_row_on_gets_to_the_end_however_little_it_does_at_a_time(
+    store: Store, clock: ManualClock
+) -> None:
+    written(store, clock)
+    order = LegacyOrder(T, from_row=b"20", ranges=3, max_cells=4)
+    ways, examined = [], 0
+    for number in range(6):
+        sweep = LegacySweep(store, SETTINGS, clock, f"command {number}")
+        way, found = looked_at(store, SETTINGS, clock, order, anew=False, owner=sweep.owner)
+        summary = sweep.work(begun(sweep, order, way, found), order)
+        ways.append(way)
+        assert summary.this_time.cells <= 4
+        examined += summary.this_time.cells
+        if summary.stopped is None:
+            break
+    assert ways == [Begin.START, *[Begin.RESUME] * 4]
+    assert (examined, summary.counts.cells, summary.counts.deleted) == (20, 20, 20)
+
+
+def test_of_two_that_want_to_go_on_with_the_same_run_the_second_is_told_of_the_first(
+    store: Store, clock: ManualClock
+) -> None:
+    written(store, clock)
+    order = LegacyOrder(T, max_cells=4)
+    LegacySweep(store, SETTINGS, clock).sweep(order)
+    clock.advance(3_600)
+    one, two = (LegacySweep(store, SETTINGS, clock, name) for name in ("one", "two"))
+    seen = [looked_at(store, SETTINGS, clock, order, anew=anew, owner="?") for anew in (False, False, True)]
+    taken = begun(one, order, *seen[0])
+    for way, found in seen[1:]:
+        with pytest.raises(LegacySweepRunning, match="of one since"):
+            begun(two, order, way, found)
+    standing = one.standing(T)
+    assert standing
+    assert standing.run == taken
+    assert is_at_work(standing, clock.now_ms(), SILENT_MS), "who takes it up is heard of before its first page"
+    with pytest.raises(LegacySweepRunning, match="of one since"):
+        looked_at(store, SETTINGS, clock, order, anew=False, owner="two")
+
+
+def test_who_was_ended_from_outside_is_let_go_of_and_stops_if_it_is_still_alive(
+    store: Store, clock: ManualClock
+) -> None:
+    written(store, clock)
+    order = LegacyOrder(T, ranges=4)
+    sweep = LegacySweep(store, SETTINGS, clock, "a task")
+    run = sweep.start(order)
+    assert not LegacySweep(store, SETTINGS, clock, "another").let_go(T), "it is not its own"
+    assert LegacySweep(store, SETTINGS, clock, "a task").let_go(T)
+    assert sweep.work(run, order).stopped == "interrupted"
+    way, found = looked_at(store, SETTINGS, clock, order, anew=False, owner="another")
+    assert way is Begin.RESUME
+    assert found
+    assert (found.run.state, found.run.why) == (RunState.PAUSED, "interrupted")
+    assert not LegacySweep(store, SETTINGS, clock, "a task").let_go(TableRef.parse("app.nowhere"))
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was_and_tells_how_far_it_is(store: Store, clock: ManualClock) -> None:
+    written(store, clock)
     first = LegacySweep(store, SETTINGS, clock, "first")
     order = LegacyOrder(T, ranges=4, max_cells=10)
     first.work(begun(first, order, Begin.START), order)
@@ -83,7 +166,8 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was_and_tells_how_far_it_is(sto
     assert found
     assert found.run.state is RunState.PAUSED
     rest = LegacyOrder(T)
-    way = how_to_begin(found, rest, anew=False, now_ms=clock.now_ms(), silent_ms=SILENT_MS)
+    way, found = looked_at(store, SETTINGS, clock, rest, anew=False, owner="second")
+    assert found
     told: list[tuple[int, bool]] = []
     summary = second.work(
         begun(second, rest, way),

@@ -11,16 +11,18 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import Run, RunState, Standing
+from sweep_tasks.legacy.progress import Run, Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_of, lane_task, legacy_form, planned
-from sweep_tasks.orchestration.scanning import arguments, had_its_turn, order_of, readable, share_s
+from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_of, lane_task, legacy_form, planned, still_due
+from sweep_tasks.orchestration.scanning import arguments, ends_ms, had_its_turn, is_over, order_of, readable, share_s
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import EVERYWHERE
+from sweep_tasks.store.faults import Call, FaultyStore, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.sweep.activity import Activity, Written
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.timestamps.service import TimestampService
 from tests.support.clock import ManualClock
 from tests.support.simulation import Process
@@ -91,11 +93,29 @@ class TestWhatIsKnownOfATable:
         found = self.of(store, clock)
         assert (found.last.ended_ms, found.written, found.running) == (clock.now_ms(), Written(5, 2), False)
 
+    def test_what_is_written_while_it_is_scanned_is_news(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        clock.advance(1)
+        Activity(store).add(CONSERVATIVE, 0, {table: Written(9, 9)})
+        sweep = LegacySweep(store, SETTINGS, clock)
+        run = sweep.start(LegacyOrder(table))
+        Activity(store).add(CONSERVATIVE, 0, {table: Written(5, 2)})
+        sweep.work(run, LegacyOrder(table))
+        assert self.of(store, clock).written == Written(5, 2)
+
+    def test_a_turn_that_came_to_nothing_was_one(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        clock.advance(5)
+        Runs(store).had_turn(table, clock.now_ms())
+        assert self.of(store, clock).last_turn_ms == clock.now_ms()
+
     def test_part_of_it_does_not_count_as_scanned(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
         clock.advance(1)
+        Activity(store).add(CONSERVATIVE, 0, {table: Written(9, 9)})
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table, from_row=b"x"))
         assert self.of(store, clock).last is None
+        assert self.of(store, clock).written == Written(9, 9)
         LegacySweep(store, SETTINGS, clock).start(LegacyOrder(table))
         assert self.of(store, clock).last is None, "not even once another run has begun"
 
@@ -124,8 +144,47 @@ class TestWhatIsKnownOfATable:
         assert isinstance(found.due, ScanDue)
         assert found.due.since > found.reach == 0, "no shard was swept yet"
 
+    def test_a_table_that_is_changed_or_dropped_while_one_looks_is_left_out(
+        self, memory: MemoryStore, clock: ManualClock
+    ) -> None:
+        tables = make(memory, "app.changed", "app.dropped", "app.stays", strategy=NOTHING)
+        for table in tables:
+            Catalog(memory).set_strategy(table, CONSERVATIVE)
+
+        def change(call: Call) -> None:
+            Catalog(memory).set_strategy(tables[0], NOTHING)
+            Catalog(memory).drop(tables[1])
+
+        found = candidates(FaultyStore(memory, after=on("tables", 1, change)), SETTINGS, clock)
+        assert [each.table for each in found] == tables[2:]
+
+    def test_a_turn_that_was_given_long_ago_is_looked_at_again(self, store: Store, clock: ManualClock) -> None:
+        tables = scanned, paused, dropped, due = make(store, *NAMES[:4])
+        clock.advance(1)
+        assert all(still_due(store, SETTINGS, clock, table) for table in tables)
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(scanned))
+        Pauses(store, clock).pause(paused, "ada", "a migration")
+        Catalog(store).drop(dropped)
+        assert [still_due(store, SETTINGS, clock, table) for table in tables] == [False, False, False, True]
+        assert still_due(store, SETTINGS, clock, due)
+
 
 class TestLane:
+    def test_what_is_left_of_the_time_of_a_run_is_all_that_a_later_try_has(self) -> None:
+        turns = [Planned("app.t", "written", 100, 500_000), Planned("app.u", "written", 100, 500_000)]
+        assert ends_ms(turns, 0) == 200_000
+        assert ends_ms(turns, 450_000) == 500_000
+        assert not is_over(turns[0], 499_999)
+        assert is_over(turns[0], 500_000)
+        by_hand = Planned("app.t", BY_HAND, 0)
+        assert not is_over(by_hand, 10**15)
+
+    def test_turns_are_over_some_time_after_they_were_given(self, store: Store, clock: ManualClock) -> None:
+        make(store, *NAMES)
+        now_ms = clock.now_ms()
+        for turns in plan(store, clock).values():
+            assert {turn.until_ms for turn in turns} == {now_ms + 1_600_000}, "a budget of 1 000 s, and 600 s to wait"
+
     def test_what_earlier_turns_left_over_is_divided_among_the_rest(self) -> None:
         turn = Planned("app.t", "written", 100)
         assert share_s(turn, 300_000, 3) == 100
@@ -138,6 +197,7 @@ class TestLane:
         [
             (RunState.FINISHED, None, "me", True), (RunState.PAUSED, "seconds", "me", True),
             (RunState.PAUSED, "failed", "me", False), (RunState.RUNNING, None, "me", False),
+            (RunState.PAUSED, "interrupted", "me", False),
             (RunState.FINISHED, None, "another", False),
         ],
     )  # fmt: skip
@@ -151,11 +211,11 @@ class TestLane:
 
     def test_the_form_reaches_the_spark_job(self) -> None:
         order = order_of(FORM | {"from_row": "61ff", "batch": 7, "dry_run": True}, Planned("app.t", BY_HAND, 9))
-        assert arguments(order, "resume", "who it is") == [
-            "--table", "app.t", "--owner", "who it is", "--from-row", "61ff", "--max-seconds", "9", "--batch", "7",
-            "--resume", "--dry-run",
+        assert arguments(order, "who it is", "r1", anew=True) == [
+            "--table", "app.t", "--owner", "who it is", "--run-id", "r1", "--from-row", "61ff", "--max-seconds", "9",
+            "--batch", "7", "--anew", "--dry-run",
         ]  # fmt: skip
-        assert "--take-over" in arguments(order, "take over", "x")
+        assert "--anew" not in arguments(order, "x", "r1", anew=False)
 
     def test_people_read_one_line(self) -> None:
         summary = {

@@ -14,6 +14,7 @@ from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Runs
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.observation.tally import Tally
 from sweep_tasks.store import Store
 from sweep_tasks.store.system import LEGACY_SWEEPS
 
@@ -63,8 +64,21 @@ def test_a_run_whose_ranges_are_done_is_finished_without_spark(
     for number in range(len(run.stretches)):
         Runs(sqlite).advance(run, number, RangeState(), RangeState(done=True, attempt=1))
     assert main(["--table", "app.items", "--resume", "--owner", "another"]) == 0
-    summary = json.loads(capsys.readouterr().out)
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (summary["engine"], summary["attempt"], summary["ranges_done"]) == ("idle", 2, len(run.stretches))
     standing = legacy.standing(TABLE)
     assert standing
     assert (standing.run.state, standing.run.owner) == ("finished", "another")
+    entered = Tally(sqlite).read()
+    assert [series.job for series in entered.series] == ["legacy"], "counted like any other, whoever submitted it"
+
+
+def test_what_nobody_is_at_work_on_any_more_is_gone_on_with_by_the_same_command(
+    legacy: LegacySweep, sqlite: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = legacy.start(LegacyOrder(TABLE))
+    for number in range(len(run.stretches)):
+        Runs(sqlite).advance(run, number, RangeState(), RangeState(done=True, attempt=1))
+    legacy.cancel(TABLE)
+    assert main(["--table", "app.items"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["run"] == run.id

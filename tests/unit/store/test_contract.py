@@ -315,6 +315,7 @@ class TestRegisters:
     def test_rows_are_read_whole_and_in_column_order(self, store: Store) -> None:
         cells = {Cell(row, column): row + column for row in (b"1", b"2", b"3") for column in (b"b", b"a")}
         store.put_if_absent(LEASES, cells)
+        assert store.read_rows(LEASES, []) == {}
         assert list(store.read_rows(LEASES, [b"3", b"1"])) == [
             Cell(b"3", b"a"), Cell(b"3", b"b"), Cell(b"1", b"a"), Cell(b"1", b"b"),
         ]  # fmt: skip

@@ -31,7 +31,7 @@ def test_shards_and_strategies_add_up_and_a_scan_begins_anew(store: Store) -> No
     activity.add(CONSERVATIVE, 1, {TABLE: Written(2, 2)})
     activity.add(THOROUGH, 0, {TABLE: Written(1, 0)})
     assert activity.since_last_scan([TABLE, OTHER]) == {TABLE: Written(8, 3), OTHER: Written(1, 0)}
-    activity.scanned(TABLE)
+    activity.scanned(TABLE, activity.ever(TABLE))
     activity.add(CONSERVATIVE, 0, {TABLE: Written(1, 1)})
     assert activity.since_last_scan([TABLE, OTHER]) == {TABLE: Written(1, 1), OTHER: Written(1, 0)}
 
