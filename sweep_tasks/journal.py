@@ -6,6 +6,7 @@ note that says so. Newest first, so that the last few are one read however many 
 
 from __future__ import annotations
 
+import getpass
 import json
 import secrets
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from sweep_tasks.store.system import JOURNAL
 from sweep_tasks.timestamps.service import TimestampService
 
 ASKED, DONE, FAILED = "asked", "done", "failed"
+NO_REASON = "none was given"
+"""By a command that does not insist on one."""
 MOST_CHARACTERS = 500
 _ROW = b"notes"
 _LAST_MS = 2**63
@@ -36,6 +39,11 @@ class Note(NamedTuple):
     outcome: str = ASKED
 
 
+class Begun(NamedTuple):
+    cell: Cell
+    note: Note
+
+
 class Journal:
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self._store = store
@@ -45,15 +53,24 @@ class Journal:
     @contextmanager
     def noted(self, by: str, what: str, about: str, reason: str) -> Iterator[None]:
         """Whatever is done in the block was asked for by somebody, for a reason."""
-        note = Note(self._clock.now_ms(), by, what, about, checked_reason(reason))
-        cell = Cell(_ROW, (_LAST_MS - note.at_ms).to_bytes(8, "big") + secrets.token_bytes(8))
-        self._write(cell, note)
+        begun = self.begin(by, what, about, reason)
         try:
             yield
         except SweepflowError as error:
-            self._write(cell, note._replace(outcome=f"{FAILED}: {error.code}"))
+            self.end(begun, error)
             raise
-        self._write(cell, note._replace(outcome=DONE))
+        self.end(begun)
+
+    def begin(self, by: str, what: str, about: str, reason: str) -> Begun:
+        """For a deed that is not done by one thread in one go; to be ended by whoever knows the outcome."""
+        note = Note(self._clock.now_ms(), by, what, about, checked_reason(reason))
+        cell = Cell(_ROW, (_LAST_MS - note.at_ms).to_bytes(8, "big") + secrets.token_bytes(8))
+        self._write(cell, note)
+        return Begun(cell, note)
+
+    def end(self, begun: Begun, error: SweepflowError | None = None) -> None:
+        outcome = DONE if error is None else f"{FAILED}: {error.code}"
+        self._write(begun.cell, begun.note._replace(outcome=outcome))
 
     def last(self, most: int = 20) -> list[Note]:
         """Newest first."""
@@ -62,6 +79,11 @@ class Journal:
 
     def _write(self, cell: Cell, note: Note) -> None:
         self._store.put(self._timestamps.fresh(), {JOURNAL: {cell: json.dumps(note).encode()}})
+
+
+def me() -> str:
+    """Whoever runs this process."""
+    return getpass.getuser()
 
 
 def checked_reason(reason: str) -> str:

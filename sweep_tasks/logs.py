@@ -1,7 +1,8 @@
 """Log lines: structured, on stderr, each with whoever is at work bound to it, and never with anybody's data.
 
 What comes as bytes is a row, a column or a value of somebody's table, so its length is told and nothing else. Within
-Airflow's processes its own configuration stands; the bound names reach its task logs as well.
+Airflow's processes its own configuration stands, with that one rule put in front of it; the bound names reach its task
+logs as well.
 """
 
 from __future__ import annotations
@@ -43,9 +44,18 @@ def configure_logs_by_settings() -> None:
     configure_logs(form)
 
 
+def guard_logs() -> None:
+    """For a process of somebody else's: whatever it does with log lines, what comes as bytes does not reach it. In
+    place, because loggers that were used before keep the list they were made with."""
+    standing = structlog.get_config()["processors"]
+    if without_bytes not in standing:
+        standing.insert(0, without_bytes)
+
+
 @contextmanager
 def at_work(**names: Any) -> Iterator[None]:
     """Every line from here on, of this thread and whatever it calls, carries these names: run, strategy, shard."""
+    guard_logs()
     with structlog.contextvars.bound_contextvars(**names):
         yield
 

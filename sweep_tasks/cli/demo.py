@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import secrets
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -26,6 +27,9 @@ from sweep_tasks.demo.place import DEFAULT_FOLDER, Place
 from sweep_tasks.demo.through_airflow import ENDED, OTHER_TASKS, Telling, run_dag, running_airflow, sweep_tasks
 from sweep_tasks.demo.workload import MINUTES, Loaded, load
 from sweep_tasks.errors import BadValue, JavaMissing
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.observation.entering import enter_sweep, sample
+from sweep_tasks.observation.tally import Try
 from sweep_tasks.opening import open_store
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
@@ -58,6 +62,9 @@ def demo(
     only_load: Annotated[
         bool, typer.Option("--only-load", help="Make the store if there is none yet, and sweep nothing.")
     ] = False,
+    one_behind: Annotated[
+        bool, typer.Option("--one-behind", help="With --only-load: sweep a new store, all but one shard of it.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fill a new store with six hours of a shop's history, sweep it, and report what went and what stays, and why."""
@@ -66,11 +73,13 @@ def demo(
             raise BadValue("engine", "Airflow's tasks run on Spark; leave out --engine or --airflow")
         if engine is Engine.SPARK and not only_load:
             check_java()
+        if one_behind and not only_load:
+            raise BadValue("one_behind", "is for a store that is only loaded; give --only-load as well")
         place = Place(folder)
         settings = load_settings(store=place.url, shards=shards)
         steps = Steps()
         if only_load:
-            run.answer(_only_load(place, settings, steps), lambda out: None)
+            run.answer(_only_load(place, settings, steps, one_behind), lambda out: None)
             return
         with _airflow(settings, steps) if airflow else nullcontext(_ENGINES[engine]) as sweep:
             found = _demonstrate(place, settings, steps, sweep)
@@ -84,15 +93,29 @@ def check_java() -> None:
         raise JavaMissing(problem)
 
 
-def _only_load(place: Place, settings: Settings, steps: Steps) -> Document:
+def _only_load(place: Place, settings: Settings, steps: Steps, one_behind: bool) -> Document:
     """The open transaction ends with this process."""
     new = not place.exists()
     if new:
         with _opened_anew(place, settings, steps) as store:
             load_history(store, settings, steps).report.close()
+            if one_behind:
+                _sweep_but_one(store, settings, steps)
     else:
         steps.say(f"{place.url} is there already and stays as it is")
     return {"store": place.url, "created": new}
+
+
+def _sweep_but_one(store: Store, settings: Settings, steps: Steps) -> None:
+    """As if the task of one shard had failed ever since: something for an operator to find and to mend."""
+    with steps.step("sweeping all shards but one") as step:
+        left = SweepStrategy.CONSERVATIVE, settings.shards - 1
+        summaries = list(sweep_here(store, settings, SystemClock(), leave_out=left))
+        by = Try("command", secrets.token_hex(8), "demo")
+        for summary in summaries:
+            enter_sweep(store, SystemClock(), summary, by)
+        sample(store, SystemClock())
+        step.done = f"{len(summaries)} shards are swept; {left[0]} shard {left[1]} is left behind"
 
 
 def _opened_anew(place: Place, settings: Settings, steps: Steps) -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -10,22 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
-from sweep_tasks.clock import SystemClock, from_ms
+from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import Cell, SweepStrategy, TableRef, checked_name
 from sweep_tasks.observation.blocks import explain_shard, explain_table
 from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.observation.in_files import reader_of
 from sweep_tasks.observation.physical import remains_of
-from sweep_tasks.observation.wording import says
-from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.observation.wording import Known, says
 
 Document = dict[str, Any]
 _HEX = "0x"
-_REMAINS = {
-    "waiting_gc_grace": "its tombstone waits for gc_grace",
-    "overlapping_sstable": "not compacted together with its tombstone yet",
-}
 _STATES = {"live": "green", "garbage": "yellow", "unfinished": "red", "aborted": "red"}
 
 NameArgument = Annotated[str | None, typer.Argument(show_default=False, help="As text; or 0x and hexadecimal.")]
@@ -70,14 +66,21 @@ def _name(text: str, field: str) -> bytes:
 def _explain_cell(run: Command, table: TableRef, cell: Cell) -> None:
     clock = SystemClock()
     document = explain_cell(run.store, run.settings, clock, table, cell)
-    records = {record.id: record for record in ProtectionCatalog(run.store).records()}
-    places = {each["start"]: f"{each['strategy']} shard {each['shard']}" for each in document["queue"]}
+    known = Known.of(run.store, clock)
+    places = {each["start"]: _place(each) for each in document["queue"]}
     for each in document["versions"]:
         where = next((place for start, place in sorted(places.items()) if start >= each["ts"]), None)
-        each["says"] = says(each | {"where": where}, records, clock.now_ms())
+        each["says"] = says(each | {"where": where}, known)
     reader = reader_of(run.store, run.settings, clock)
     document |= {"table": str(table), "physical": remains_of(run.settings.store, table, cell, reader)}
+    for each in document["physical"]["remains"] or ():
+        each["says"] = says(each | {"until": each["until_ms"]}, known)
     run.answer(document, lambda out: _print_cell(out, document))
+
+
+def _place(entry: Document) -> str:
+    line = "deep in the queue" if entry["position"] is None else f"number {entry['position']:,} in line"
+    return f"{entry['strategy']} shard {entry['shard']}, {line}"
 
 
 def _print_cell(out: Console, document: Document) -> None:
@@ -93,27 +96,41 @@ def _print_cell(out: Console, document: Document) -> None:
             )
         out.print(shown)
     for each in document["physical"]["remains"] or ():
-        until = f" until {from_ms(each['until_ms'])}" if each["until_ms"] else ""
-        out.print(f"{each['ts']} was swept: {_REMAINS[each['reason']]}{until}, in {escape(each['by'])}")
+        out.print(f"{each['ts']}: {escape(each['says'])}, in {escape(str(each['by']))}")
     waiting = f"{len(document['queue'])} entries of the cell are queued, {len(document['parked'])} parked"
     out.print(f"{waiting}; {escape(document['physical']['says'])}", highlight=False)
 
 
 def _print_blocks(run: Command, document: Document) -> None:
-    now_ms = SystemClock().now_ms()
-    records = {record.id: record for record in ProtectionCatalog(run.store).records()}
+    known = Known.of(run.store, SystemClock())
     for each in document["blocks"]:
-        each["says"] = says(each, records, now_ms)
+        each["says"] = says(each, known)
     run.answer(document, lambda out: _print_counts(out, document))
 
 
 def _print_counts(out: Console, document: Document) -> None:
-    if not document["blocks"]:
-        out.print("nothing waits here: all that was written is swept")
-        return
-    shown = Table("entries", "what they wait for")
-    for each in document["blocks"]:
-        shown.add_row(f"{each['entries']:,}", escape(each["says"]))
-    out.print(shown)
-    if document["at_least"]:
-        out.print("there is more than was looked at: the figures are the least that it can be")
+    if document["blocks"]:
+        shown = Table("entries", "what they wait for")
+        for each in document["blocks"]:
+            shown.add_row(f"{each['entries']:,}", escape(each["says"]))
+        out.print(shown)
+    for sentence in _reservations(document):
+        out.print(sentence, highlight=False)
+
+
+def _reservations(document: Document) -> Iterator[str]:
+    """What the figures leave open; that all is well is only said where everything was looked at."""
+    unreadable = document["unreadable"] if "table" in document else 0
+    if unreadable:
+        yield (
+            f"{unreadable:,} entries are set aside and can't be read: they may be of this table "
+            "('sweepflow queue quarantine list')"
+        )
+    if document["at_least"] and document["blocks"]:
+        yield "there is more than was looked at: the figures are the least that it can be"
+    elif document["at_least"]:
+        yield "nothing of it was found, but there is more than was looked at: whether something waits is not known"
+    elif document.get("never_swept"):
+        yield "it is never swept: its strategy is nothing"
+    elif not document["blocks"] and not unreadable:
+        yield "nothing waits here: all that the queue knows of is swept"

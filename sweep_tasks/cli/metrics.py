@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli.command import JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.errors import BadValue
+from sweep_tasks.errors import EXIT_UNAVAILABLE, BadValue, StoreError
 from sweep_tasks.observation import grafana
 from sweep_tasks.observation.prometheus import as_text
-from sweep_tasks.observation.values import values
+from sweep_tasks.observation.values import DOWN, Value, values
 
 
 def metrics(
@@ -24,7 +24,10 @@ def metrics(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print all figures in Prometheus' text format; with --json as a list."""
+    """Print all figures in Prometheus' text format; with --json as a list.
+
+    A store that does not answer is a figure too, sweepflow_up 0; then the exit code is 4.
+    """
     with command(ctx, store, as_json) as run:
         if sum((dashboard, rules, otlp is not None)) > 1:
             raise BadValue("metrics", "--dashboard, --rules and --otlp exclude each other; give one of them")
@@ -37,8 +40,18 @@ def metrics(
             sent = push(run.store, run.settings, SystemClock(), otlp)
             run.answer({"sent": sent}, lambda out: out.print(f"{sent} values sent"))
             return
-        found = values(run.store, run.settings, SystemClock())
+        found = _values(run)
         document = [
             {"name": each.metric.prometheus, "labels": dict(each.labels), "value": each.value} for each in found
         ]
         run.answer({"metrics": document}, lambda _: typer.echo(as_text(found), nl=False))
+        if found == DOWN:
+            raise typer.Exit(EXIT_UNAVAILABLE)
+
+
+def _values(run: Command) -> list[Value]:
+    """A store that can't even be opened is told like one that stopped answering."""
+    try:
+        return values(run.store, run.settings, SystemClock())
+    except StoreError:
+        return DOWN

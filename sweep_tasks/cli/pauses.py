@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +12,7 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.clock import from_ms
 from sweep_tasks.errors import BadValue
-from sweep_tasks.journal import Journal, Note, checked_reason
+from sweep_tasks.journal import Journal, Note, checked_reason, me
 from sweep_tasks.model import TableRef
 from sweep_tasks.sweep.pauses import Pauses, named
 
@@ -38,8 +37,8 @@ def pause(
             run.answer(document, lambda out: _print_standing(out, document))
             return
         what = _wanted(table, everything)
-        with Journal(run.store).noted(_me(), "pause", named(what), reason):
-            Pauses(run.store).pause(what, _me(), checked_reason(reason))
+        with Journal(run.store).noted(me(), "pause", named(what), reason):
+            Pauses(run.store).pause(what, me(), checked_reason(reason))
         run.answer(
             {"paused": named(what)},
             lambda out: out.print(f"{named(what)} is paused; sweeps under way end with the batch they are at"),
@@ -57,7 +56,7 @@ def resume(
     """Sweep a table again, or everything. What waited goes with the next sweeps."""
     with command(ctx, store, as_json) as run:
         what = _wanted(table, everything)
-        with Journal(run.store).noted(_me(), "resume", named(what), reason):
+        with Journal(run.store).noted(me(), "resume", named(what), reason):
             lifted = Pauses(run.store).resume(what)
         run.answer(
             {"resumed": named(what)} | lifted._asdict(),
@@ -83,10 +82,6 @@ def _wanted(table: str | None, everything: bool) -> TableRef | None:
     if everything == (table is not None):
         raise BadValue("table", "name one table, or give --everything")
     return TableRef.parse(table) if table else None
-
-
-def _me() -> str:
-    return getpass.getuser()
 
 
 def _standing(run: Command) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from sweep_tasks.clock import from_ms
+from sweep_tasks.durations import words
 from sweep_tasks.protection.reconcile import age_s, expired
 from sweep_tasks.protection.records import Record
-from sweep_tasks.protection.report import words
 from sweep_tasks.sweep.held import Held
 
 Document = dict[str, Any]

@@ -15,6 +15,7 @@ from sweep_tasks.cli.protection_shown import described, figures, held_back, list
 from sweep_tasks.cli.times import moment_ms
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import AlreadySwept, BadValue
+from sweep_tasks.journal import NO_REASON, Journal, me
 from sweep_tasks.observation.entering import enter_operations
 from sweep_tasks.observation.tally import Try
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
@@ -87,6 +88,7 @@ def release(
     ctx: typer.Context,
     record_id: IdArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it holds back, release nothing.")] = False,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why: the journal keeps it, with your name.")] = "",
     yes: YesOption = False,
     most: MostOption = MOST,
     store: StoreOption = None,
@@ -102,7 +104,8 @@ def release(
             run.answer(document, lambda out: say(out, f"{record_id} holds back {held}; nothing was changed"))
             return
         run.confirm(f"release {record_id}? It holds back {held}.", yes)
-        with _counted(run, "release"):
+        noted = Journal(run.store).noted(me(), "release", record_id, reason or NO_REASON)
+        with _counted(run, "release"), noted:
             catalog.release(record_id, record.version)
         goes = "; it goes with the next sweeps" if document["entries"] else ""
         run.answer(document, lambda out: say(out, f"{record_id} is released, it held back {held}{goes}"))

@@ -15,6 +15,7 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command, lines_of
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import EXIT_FAILED, BadValue, SweepflowError
+from sweep_tasks.journal import NO_REASON, Journal, me
 from sweep_tasks.model import MAX_TS, Cell, TableRef
 from sweep_tasks.queue.encoding import read_cells_row, read_timestamps_row
 from sweep_tasks.queue.jsonlines import decoded_line, encoded_line
@@ -66,11 +67,18 @@ def list_quarantined(ctx: typer.Context, store: StoreOption = None, as_json: Jso
 
 
 @quarantine.command("retry")
-def retry(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def retry(
+    ctx: typer.Context,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why: the journal keeps it, with your name.")] = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Judge anew what was set aside; what still can't be read stays."""
     with command(ctx, store, as_json) as run:
-        retried = retry_quarantined(run.store, run.settings, SystemClock())
-        run.answer(retried._asdict(), lambda out: out.print(f"{retried.judged} judged, {retried.left} still set aside"))
+        with Journal(run.store).noted(me(), "retry", "quarantined entries", reason or NO_REASON):
+            retried = retry_quarantined(run.store, run.settings, SystemClock())
+        found = {"judged": retried.judged, "left": retried.left}
+        run.answer(found, lambda out: out.print(f"{retried.judged} judged, {retried.left} still set aside"))
 
 
 def _translate(file: Path, translate: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

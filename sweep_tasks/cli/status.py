@@ -14,11 +14,11 @@ from rich.text import Text
 
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.errors import EXIT_ATTENTION, EXIT_BEHIND, BadValue
+from sweep_tasks.durations import words
+from sweep_tasks.errors import EXIT_ATTENTION, EXIT_BEHIND, BadValue, SweepflowError
 from sweep_tasks.observation.health import Verdict
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.status import status as status_of
-from sweep_tasks.protection.report import words
 from sweep_tasks.queue.progress import NEVER_SWEPT
 
 Document = dict[str, Any]
@@ -30,6 +30,7 @@ _HEADLINES = {
     Verdict.BEHIND: "sweeping is behind",
 }
 _MOST_PROTECTIONS = 10
+_MOST_SHARDS = 16
 
 
 def status(
@@ -37,6 +38,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
     every: Annotated[float, typer.Option(min=0.5, metavar="SECONDS", help="How often, with --watch.")] = 5.0,
     count: Annotated[bool, typer.Option("--count", help="Count anew what is parked and set aside.")] = False,
+    every_shard: Annotated[bool, typer.Option("--all", help="Every shard, and not only the furthest behind.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +52,7 @@ def status(
         document = _read(run, count)
         if watch:
             _watch(run, document, every)
-        run.answer(document, lambda out: out.print(shown(document)))
+        run.answer(document, lambda out: out.print(shown(document, every_shard)))
         code = EXIT_CODES[Verdict(document["health"]["verdict"])]
         if code:
             raise typer.Exit(code)
@@ -64,22 +66,29 @@ def _read(run: Command, count: bool = False) -> Document:
 
 
 def _watch(run: Command, document: Document, every: float) -> None:
-    """Ends with Ctrl-C, as one that was asked for once."""
+    """Ends with Ctrl-C, as one that was asked for once. A store that stops answering is shown, and asked again."""
     try:
         with Live(shown(document), console=Console(), screen=True) as live:
             while True:
                 time.sleep(every)
-                document |= _read(run)
-                live.update(shown(document), refresh=True)
+                try:
+                    document |= _read(run)
+                    live.update(shown(document), refresh=True)
+                except SweepflowError as error:
+                    live.update(Group(_outdated(document, error), shown(document)), refresh=True)
     except KeyboardInterrupt:
         return
+
+
+def _outdated(document: Document, error: SweepflowError) -> Text:
+    return Text(f"not up to date since {document['now'][:19]}: {error}\n", style="bold red reverse")
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def shown(document: Document) -> RenderableType:
-    parts: list[RenderableType] = [_headline(document), _shards(document)]
+def shown(document: Document, every_shard: bool = False) -> RenderableType:
+    parts: list[RenderableType] = [_headline(document), *_shards(document, every_shard)]
     if document["protection_records"]:
         parts.append(_protections(document))
     return Group(*parts, _rest(document))
@@ -94,9 +103,21 @@ def _headline(document: Document) -> Text:
     return text
 
 
-def _shards(document: Document) -> Table:
+def _shards(document: Document, every_shard: bool) -> list[RenderableType]:
+    """The furthest behind first, by what is allowed; of very many those alone."""
+    worst = sorted(
+        document["shards"], key=lambda each: -(each["lag_s"] or 0) / document["objectives"][each["strategy"]]
+    )
+    if every_shard or len(worst) <= _MOST_SHARDS:
+        return [_table(document, worst)]
+    behind = sum(each["behind"] for each in worst[_MOST_SHARDS:])
+    more = f"and {len(worst) - _MOST_SHARDS} more shards, {behind} of them behind; --all shows every one"
+    return [_table(document, worst[:_MOST_SHARDS]), Text(more)]
+
+
+def _table(document: Document, shards: list[Document]) -> Table:
     table = Table("strategy", "shard", "progress", "swept up to", "lag", "about so many entries", "parked", "last run")
-    for each in document["shards"]:
+    for each in shards:
         lag = _lag(each)
         style = "red" if each["behind"] else "default"
         table.add_row(
@@ -141,9 +162,10 @@ def _protections(document: Document) -> Table:
 
 def _rest(document: Document) -> Text:
     oldest = document["oldest_open_transaction"]
-    holding = f", the oldest held by {oldest['owner']} since {oldest['lease']}" if oldest else ""
-    if oldest and oldest["age_s"] is not None:
-        holding += f" ({words(oldest['age_s'])})"
+    holding = f", the oldest held by {oldest['owner']}, timestamp {oldest['lease']}" if oldest else ""
+    if oldest and oldest["since"] is not None:
+        least = "at least " if oldest["age_at_least"] else ""
+        holding += f", since {oldest['since'][:19]} ({least}{words(oldest['age_s'])})"
     counted = ""
     if document["parked"] is not None:
         counted = f"; {_counted(document['parked'])} parked, {_counted(document['quarantined'])} set aside"

@@ -13,16 +13,21 @@ from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_subm
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings, as_environment, inherited_environment
 from sweep_tasks.errors import JobFailed
-from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.run import Sweeper
 
 Telling = Callable[[str], None]
 
 
-def sweep_here(store: Store, settings: Settings, clock: Clock) -> Iterator[dict[str, Any]]:
-    for summary in Sweeper(store, settings, clock).sweep():
-        yield summary.document() | {"engine": "local"}
+def sweep_here(
+    store: Store, settings: Settings, clock: Clock, leave_out: tuple[SweepStrategy, int] | None = None
+) -> Iterator[dict[str, Any]]:
+    for strategy in QUEUES:
+        shards = [shard for shard in range(Progress(store).shards()) if (strategy, shard) != leave_out]
+        for summary in Sweeper(store, settings, clock).sweep([strategy], shards):
+            yield summary.document() | {"engine": "local"}
 
 
 def sweep_by_spark(settings: Settings, about_to: Telling) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.demo.kept import Kept, Reason, kept
 from sweep_tasks.demo.measure import Measured
+from sweep_tasks.durations import short
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.lag import lag_s, swept_up_to
@@ -78,8 +79,8 @@ def _explained(store: Store, settings: Settings, now_ms: int, counted: Counter[K
             text, retention = _LONGER_RETENTION, retentions[why.by] or 0
         if why.reason is Reason.OPEN_TRANSACTION:
             moment = puncher.moment_of(int(by.rpartition(" ")[2]))
-            ago = "for an unknown time" if moment is None else f"{_time((now_ms - moment) // 1000)} ago"
-        return text.format(by=by, retention=_time(retention), ago=ago)
+            ago = "for an unknown time" if moment is None else f"{short((now_ms - moment) // 1000)} ago"
+        return text.format(by=by, retention=short(retention), ago=ago)
 
     return [
         {"reason": why.reason.value, "by": why.by, "versions": number, "says": says(why)}
@@ -127,7 +128,7 @@ def _shards(shards: list[Document]) -> Table:
             shard["strategy"],
             str(shard["shard"]),
             *figures,
-            f"{shard['progress']}" + ("" if lag is None else f", {_time(lag)} ago"),
+            f"{shard['progress']}" + ("" if lag is None else f", {short(lag)} ago"),
             shard["stopped"] or "done",
             f"{sum(shard['seconds'].values()):.1f} s",
         )
@@ -165,10 +166,3 @@ def _kept(reasons: list[Document]) -> Table:
     for each in reasons:
         table.add_row(f"{each['versions']:,}", each["says"])
     return table
-
-
-def _time(seconds: int) -> str:
-    """To the minute: nobody counts the seconds of an hour."""
-    hours, minutes = divmod(round(seconds / 60), 60)
-    parts = [f"{hours} h"] * bool(hours) + [f"{minutes} min"] * bool(minutes)
-    return " ".join(parts) or f"{seconds} s"

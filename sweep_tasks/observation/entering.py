@@ -6,6 +6,7 @@ The work is done by then. Figures that can't be kept are said to be lost, and fa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -20,6 +21,8 @@ from sweep_tasks.store.contract import Store
 log = structlog.get_logger(__name__)
 
 SWEEP = "sweep"
+DRY_RUN = "dry_run"
+"""What sweeps would do: shown with the runs, and no part of any sum of what was done."""
 RECONCILE = "reconcile"
 OPERATIONS = "protection_operations"
 LEGACY = "legacy"
@@ -31,9 +34,9 @@ SWEEP_COUNTS = (
 
 
 def enter_sweep(store: Store, clock: Clock, summary: Mapping[str, Any], by: Try) -> None:
-    """Of one shard, by its document. A dry run did nothing, and adds nothing."""
-    if not summary["dry_run"]:
-        enter(store, clock, sweep_done(summary, by, clock.now_ms()))
+    """Of one shard, by its document. A dry run did nothing: what it would do is kept apart, for whoever asked."""
+    done = sweep_done(summary, by, clock.now_ms())
+    enter(store, clock, replace(done, job=DRY_RUN) if summary["dry_run"] else done)
 
 
 def enter_reconciliation(store: Store, clock: Clock, report: Mapping[str, Any], by: Try) -> None:

@@ -78,7 +78,11 @@ def explain_cell(
     found = explained(versions, outcomes, metadata.strategy, waiting, around)
     return {
         "versions": [each.document() for each in found],
-        "queue": [_entry(each, outcomes) for each in waiting if each.hold is None and each.aside is None],
+        "queue": [
+            _entry(each, outcomes) | {"position": each.position}
+            for each in waiting
+            if each.hold is None and each.aside is None
+        ],
         "parked": [_entry(each, outcomes) | _held(each, around) for each in waiting if each.hold],
     }
 

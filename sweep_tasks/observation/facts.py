@@ -49,9 +49,13 @@ class Facts:
         """As of now; of a store without a wall-clock map none is known to be behind."""
         return lags_at(self.now_ms, self.swept, self.first.wall_ms if self.first else self.now_ms)
 
-    def open_since_ms(self, lease: Lease) -> int | None:
-        """When a transaction began, at the earliest; None if the record does not go back so far."""
-        return self.lease_moments.get(lease.ts)
+    def open_since_ms(self, lease: Lease) -> tuple[int | None, bool]:
+        """When a transaction began, at the earliest. One that is older than the wall-clock map is open at least since
+        that began, and then True; None where there is no map."""
+        since_ms = self.lease_moments.get(lease.ts)
+        if since_ms is None and self.first:
+            return self.first.wall_ms, True
+        return since_ms, False
 
 
 def read_facts(store: Store, settings: Settings, clock: Clock) -> Facts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from sweep_tasks import metrics
@@ -12,6 +12,26 @@ from sweep_tasks.metrics import ALERTS, METRICS, Alert, Kind, Metric
 Document = dict[str, Any]
 _UNITS = {"seconds": "s", "1": "none"}
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
+_SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+GROUPS: dict[str, tuple[Metric, ...]] = {
+    "Is all well?": (metrics.UP, metrics.HEALTH, metrics.COUNTED),
+    "How far sweeping is": (
+        metrics.LAG, metrics.OBJECTIVE, metrics.BACKLOG, metrics.PROGRESS, metrics.TIMESTAMP, metrics.THRESHOLD,
+    ),
+    "What holds it up": (
+        metrics.OPEN_TRANSACTIONS, metrics.OLDEST_OPEN, metrics.PARKED, metrics.QUARANTINED, metrics.RECORDS,
+        metrics.SPANS, metrics.OLDEST_RECORD, metrics.PROBLEMS,
+    ),
+    "What sweeps do": tuple(metrics.SWEEP.values()),
+    "What becomes of protections": (metrics.RECONCILED, metrics.OPERATIONS),
+    "Scans of whole tables": tuple(metrics.LEGACY.values()),
+    "Compaction": (metrics.TOMBSTONES, metrics.NEAR_FAILING, metrics.KEPT, *metrics.COMPACTION.values()),
+}  # fmt: skip
+"""The rows of the dashboard, the most urgent first."""
+BY_SHARD = (metrics.LAG, metrics.BACKLOG, metrics.SWEEP["entries"], metrics.SWEEP["seconds"])
+_SHARDS = 'strategy=~"$strategy", shard=~"$shard"'
 
 
 class Panel(NamedTuple):
@@ -32,15 +52,43 @@ def dashboard() -> str:
         "schemaVersion": 39,
         "refresh": "1m",
         "time": {"from": "now-24h", "to": "now"},
-        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
-        "panels": [_panel(number, panel) for number, panel in enumerate(panels())],
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus"},
+                _choice("strategy", "strategy"),
+                _choice("shard", 'strategy=~"$strategy"'),
+            ]
+        },
+        "panels": list(_laid_out()),
     }
     return json.dumps(document, indent=2) + "\n"
 
 
+def rows() -> dict[str, list[Panel]]:
+    """A panel for each metric: gauges as they are, the worst of a strategy's shards; counters as rates. And at the end
+    single shards, those that were chosen."""
+    grouped = {title: [_of(metric) for metric in these] for title, these in GROUPS.items()}
+    return grouped | {"Single shards, as chosen above": [_of_shard(metric) for metric in BY_SHARD]}
+
+
 def panels() -> list[Panel]:
-    """One for each metric: gauges as they are, the worst of a strategy's shards; counters as rates."""
-    return [_of(metric) for metric in METRICS]
+    return [panel for row in rows().values() for panel in row]
+
+
+def _choice(label: str, within: str) -> Document:
+    """Some or all of the values that a label has."""
+    asked = metrics.LAG.prometheus if label == "strategy" else f"{metrics.LAG.prometheus}{{{within}}}"
+    return {
+        "name": label,
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": f"label_values({asked}, {label})",
+        "refresh": 2,
+        "sort": 3,
+        "multi": True,
+        "includeAll": True,
+        "current": {"text": "All", "value": "$__all"},
+    }
 
 
 def _of(metric: Metric) -> Panel:
@@ -55,18 +103,38 @@ def _of(metric: Metric) -> Panel:
     return Panel(metric, metric.help, f"{worst}{grouping} ({metric.prometheus})", legend, unit)
 
 
-def _panel(number: int, panel: Panel) -> Document:
-    line, column = divmod(number, _COLUMNS)
-    source = {"type": "prometheus", "uid": "${datasource}"}
+def _of_shard(metric: Metric) -> Panel:
+    chosen, legend = f"{metric.prometheus}{{{_SHARDS}}}", "{{strategy}} {{shard}}"
+    if metric.kind is Kind.COUNTER:
+        return Panel(metric, f"{metric.help}, per second", f"rate({chosen}[$__rate_interval])", legend, "short")
+    return Panel(metric, metric.help, chosen, legend, _UNITS.get(metric.unit, "short"))
+
+
+def _laid_out() -> Iterator[Document]:
+    """Each row with its title, and below it its panels, three to a line."""
+    number, y = 0, 0
+    for title, row in rows().items():
+        number += 1
+        place = {"x": 0, "y": y, "w": _WIDTH * _COLUMNS, "h": 1}
+        yield {"id": number, "type": "row", "title": title, "collapsed": False, "panels": [], "gridPos": place}
+        y += 1
+        for at, panel in enumerate(row):
+            line, column = divmod(at, _COLUMNS)
+            number += 1
+            yield _panel(number, panel, column * _WIDTH, y + line * _HEIGHT)
+        y += -(-len(row) // _COLUMNS) * _HEIGHT
+
+
+def _panel(number: int, panel: Panel, x: int, y: int) -> Document:
     return {
-        "id": number + 1,
+        "id": number,
         "type": "timeseries",
         "title": panel.title,
         "description": f"{panel.metric.prometheus} ({panel.metric.unit})",
-        "datasource": source,
-        "gridPos": {"x": column * _WIDTH, "y": line * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "datasource": _SOURCE,
+        "gridPos": {"x": x, "y": y, "w": _WIDTH, "h": _HEIGHT},
         "fieldConfig": {"defaults": {"unit": panel.unit}, "overrides": []},
-        "targets": [{"refId": "A", "datasource": source, "expr": panel.expression, "legendFormat": panel.legend}],
+        "targets": [{"refId": "A", "datasource": _SOURCE, "expr": panel.expression, "legendFormat": panel.legend}],
     }
 
 

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from sweep_tasks.clock import from_ms
 from sweep_tasks.config import Settings
+from sweep_tasks.durations import words
 from sweep_tasks.observation.facts import Facts
 from sweep_tasks.protection.reconcile import age_s
-from sweep_tasks.protection.report import Finding, Outcome, Report, problems, words
+from sweep_tasks.protection.report import Finding, Outcome, Report, problems
 from sweep_tasks.sweep.lag import ShardLag, behind, objectives, sentences
 from sweep_tasks.sweep.pauses import EVERYTHING as EVERYTHING_PAUSED
 
@@ -24,17 +26,30 @@ class Verdict(StrEnum):
     BEHIND = "behind"
 
 
+HEALTH_VALUES = {Verdict.OK: 0, Verdict.ATTENTION: 1, Verdict.BEHIND: 2}
+"""As a figure."""
+
+
 class Trouble(NamedTuple):
     verdict: Verdict
     about: str
     """The same for as long as the trouble lasts."""
     sentence: str
     do: str
+    """In a terminal."""
+    press: str = ""
+    """On the page, where that is another way: what to press there."""
 
 
 def troubles(facts: Facts, settings: Settings) -> list[Trouble]:
     """The worst first."""
-    found = [*_late(facts, settings), *_paused(facts), *_counted(facts), *_protections(facts, settings)]
+    found = [
+        *_reads(facts),
+        *_late(facts, settings),
+        *_paused(facts),
+        *_counted(facts),
+        *_protections(facts, settings),
+    ]
     return sorted(found, key=lambda trouble: trouble.verdict is not Verdict.BEHIND)
 
 
@@ -49,6 +64,21 @@ def document(facts: Facts, settings: Settings) -> dict[str, Any]:
         "verdict": verdict(found).value,
         "problems": [each._asdict() | {"verdict": each.verdict.value} for each in found],
     }
+
+
+def _reads(facts: Facts) -> Iterator[Trouble]:
+    """What the last round of compaction on each node has told: nothing is worse than a read that fails."""
+    for series in facts.entered.series:
+        near = series.last.get("near_failing", 0) if series.job == "compaction" else 0
+        if near:
+            yield Trouble(
+                Verdict.ATTENTION,
+                f"reads on {series.labels['node']}",
+                f"reads of {near} partitions on node {series.labels['node']} are about to fail: they meet nearly as "
+                "many tombstones as the server allows",
+                "the report of the last run of the DAG compaction says what keeps those tombstones",
+                "see Tombstones by node and table below: it names the partitions and what keeps their tombstones",
+            )
 
 
 def _paused(facts: Facts) -> Iterator[Trouble]:
@@ -67,16 +97,22 @@ def _late(facts: Facts, settings: Settings) -> Iterator[Trouble]:
     allowed = objectives(settings)
     late = behind(facts.lags(), allowed)
     for sentence in sentences(late, allowed):
-        yield Trouble(Verdict.BEHIND, sentence.split(" shard")[0] + " lag", sentence, _remedy(facts, late, settings))
+        strategy = sentence.split(" shard")[0]
+        ours = [each for each in late if each.strategy.value == strategy]
+        do, press = _remedy(facts, ours, settings)
+        yield Trouble(Verdict.BEHIND, f"{strategy} lag", sentence, do, press)
 
 
-def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> str:
-    """What stands in the way, as far as the facts tell."""
+def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> tuple[str, str]:
+    """What stands in the way, as far as the facts tell: what to do in a terminal, and what to press on the page."""
     if facts.paused.everything:
-        return "everything is paused: 'sweepflow resume --everything' when that is over"
+        return (
+            "everything is paused: 'sweepflow resume --everything' when that is over",
+            "everything is paused: press Resume above when that is over",
+        )
     holding = _holding(facts, min(objectives(settings)[each.strategy] for each in late))
     if holding:
-        return holding
+        return holding, ""
     last = {
         (series.labels["strategy"], series.labels["shard"]): series.last
         for series in facts.entered.series
@@ -85,25 +121,33 @@ def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> str:
     runs = [last.get((each.strategy.value, str(each.shard))) for each in late]
     ended = [run["ended_ms"] for run in runs if run]
     if not ended or facts.now_ms - max(ended) > 2 * 3_600_000:
+        nothing = f"no sweep of {'it' if len(late) == 1 else 'them'} has ended in the last two hours: "
+        check = "see that the DAG targeted_sweep is switched on and its tasks are not red"
         return (
-            "no sweep of them has ended in the last two hours: see that the DAG targeted_sweep is not paused and its "
-            "tasks are not red, or run 'sweepflow sweep'"
+            f"{nothing}{check}, or run 'sweepflow sweep'",
+            f"{nothing}press Sweep, and {check}",
         )
     stopped = {run["stopped"] for run in runs if run and run.get("stopped")}
     if stopped & {"entries", "seconds", "tombstones"}:
-        return "sweeps run and end at their limits: raise those, sweep_tasks_at_once, or the number of shards"
-    return "sweeps run and do not catch up: raise sweep_tasks_at_once or the number of shards, or the objective"
+        return "sweeps run and end at their limits: raise those, sweep_tasks_at_once, or the number of shards", ""
+    return "sweeps run and do not catch up: raise sweep_tasks_at_once or the number of shards, or the objective", ""
 
 
 def _holding(facts: Facts, longer_than_s: int) -> str | None:
     for lease in facts.leases[:1]:
-        since = facts.open_since_ms(lease)
-        if since is None or facts.now_ms - since > longer_than_s * 1000:
+        since_ms, at_least = facts.open_since_ms(lease)
+        if since_ms is None or at_least or facts.now_ms - since_ms > longer_than_s * 1000:
             return (
-                f"the transaction of {lease.owner} is open since {lease.ts} and no sweep goes past it: end that "
-                "process, and its lease runs out by itself"
+                f"the transaction of {lease.owner} is open {_since(since_ms, at_least)}, and no sweep goes past it: "
+                "end that process, and its lease runs out by itself"
             )
     return None
+
+
+def _since(since_ms: int | None, at_least: bool) -> str:
+    if since_ms is None:
+        return "since nobody knows when"
+    return f"since {from_ms(since_ms).to_datetime_string()} UTC{' at least' if at_least else ''}"
 
 
 def _counted(facts: Facts) -> Iterator[Trouble]:
@@ -115,6 +159,7 @@ def _counted(facts: Facts) -> Iterator[Trouble]:
             "quarantine",
             f"{aside} entries of the queue can't be judged and are set aside",
             "'sweepflow queue quarantine list' tells why; mend that, then 'sweepflow queue quarantine retry'",
+            "the reasons are below, at Quarantined entries: mend that, then press Retry quarantined",
         )
     replicas = sample.get("parked", {}).get("by_reason", {}).get("replicas", 0)
     if replicas:
@@ -133,7 +178,8 @@ def _protections(facts: Facts, settings: Settings) -> Iterator[Trouble]:
     )
     for problem in problems(Report(facts.now_ms, True, facts.meta, findings), settings):
         sentence, _, do = problem.sentence.rpartition("; ")
-        yield Trouble(Verdict.ATTENTION, problem.about, sentence, do)
+        press = "press Release below if it is no longer needed" if "sweepflow release" in do else ""
+        yield Trouble(Verdict.ATTENTION, problem.about, sentence, do, press)
     left = [each for each in facts.records if each.expires_ms is not None and each.expires_ms <= facts.now_ms]
     overdue = [each for each in left if facts.now_ms - (each.expires_ms or 0) > 3_600_000]
     if overdue:

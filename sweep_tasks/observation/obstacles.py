@@ -64,6 +64,8 @@ class Waiting(NamedTuple):
     queue: Queue
     hold: Hold | None = None
     aside: str | None = None
+    position: int | None = None
+    """In the queue: how many entries a sweep comes to before it, and this one; None if it lies deeper than was read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
-from sweep_tasks.metrics import METRICS, Kind, Metric
-from sweep_tasks.observation.values import Value, values
+from sweep_tasks.metrics import Kind
+from sweep_tasks.observation.values import Value, grouped, values
 from sweep_tasks.store.contract import Store
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,11 +34,8 @@ class _Found(Collector):
         self._found = found
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        by_metric: dict[Metric, list[Value]] = {}
-        for value in self._found:
-            by_metric.setdefault(value.metric, []).append(value)
-        for metric in METRICS:
+        for metric, found in grouped(self._found).items():
             family = _FAMILIES[metric.kind](metric.family, metric.help, labels=metric.labels)
-            for value in by_metric.get(metric, ()):
+            for value in found:
                 family.add_metric([value.labels[name] for name in metric.labels], value.value)
             yield family

@@ -1,4 +1,4 @@
-"""What can't be told without counting: entries parked and set aside, by reason, shard and record.
+"""What can't be told without counting: entries that wait, are parked or set aside, by reason, shard and record.
 
 Counting takes a read for each shard at least, so whoever looks at a page must not wait for it. A run that ends takes a
 sample; whoever looks later reads that, with the time it was taken. Counting is bounded: under each hold so many, and
@@ -16,7 +16,8 @@ from typing import Any
 from sweep_tasks.clock import Clock
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.model import Cell, SweepStrategy
-from sweep_tasks.observation.tally import KEPT_MS, STEP_MS
+from sweep_tasks.observation.backlog import counted_backlog
+from sweep_tasks.observation.tally import KEPT_MS, STEP_MS, Tally
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
@@ -30,6 +31,7 @@ from sweep_tasks.timestamps.service import TimestampService
 
 MOST = 10_000
 _PAGE = 1_000
+_REASONS = 5
 _LATEST = Cell(b"sample", b"latest")
 _POINTS = b"samples"
 
@@ -73,12 +75,17 @@ def counted(store: Store, clock: Clock, most: int = MOST) -> Document:
             shards[f"{strategy}/{shard}"] += number
             if record:
                 records[record] += number
-    aside = Counter(f"{each.strategy}/{each.shard}" for each in _set_aside(store, most))
+    aside = list(_set_aside(store, most))
     return {
         "at_ms": clock.now_ms(),
         "lag_s": _greatest_lags(store, clock),
         "parked": {"by_reason": dict(reasons), "by_shard": dict(shards), "by_record": dict(records), "at_least": full},
-        "quarantined": {"by_shard": dict(aside), "at_least": aside.total() >= most},
+        "quarantined": {
+            "by_shard": dict(Counter(f"{each.strategy}/{each.shard}" for each in aside)),
+            "by_reason": dict(Counter(each.reason for each in aside).most_common(_REASONS)),
+            "at_least": len(aside) >= most,
+        },
+        "backlog": counted_backlog(store, Tally(store).read(), most),
     }
 
 
@@ -118,6 +125,13 @@ def _greatest_lags(store: Store, clock: Clock) -> dict[str, int]:
     return by_strategy
 
 
+def _by_strategy(by_shard: Mapping[str, int]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for queue, number in by_shard.items():
+        found[queue.partition("/")[0]] += number
+    return dict(found)
+
+
 def _set_aside(store: Store, most: int) -> Iterator[Quarantined]:
     return islice(Quarantine(store, TimestampService(store)).all(), most)
 
@@ -129,6 +143,7 @@ def _keep_point(store: Store, sample: Mapping[str, Any]) -> None:
         "lag_s": sample["lag_s"],
         "parked": sum(sample["parked"]["by_reason"].values()),
         "quarantined": sum(sample["quarantined"]["by_shard"].values()),
+        "backlog": _by_strategy(sample["backlog"]["by_shard"]),
     }
     step = sample["at_ms"] // STEP_MS
     store.update(OBSERVATIONS, Cell(_POINTS, var_long(step)), lambda _: json.dumps(point).encode())

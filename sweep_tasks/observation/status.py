@@ -12,7 +12,9 @@ from sweep_tasks.clock import Clock, from_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.model import EVERYTHING
 from sweep_tasks.observation import health
+from sweep_tasks.observation.backlog import estimated_entries
 from sweep_tasks.observation.facts import Facts, read_facts
+from sweep_tasks.observation.samples import MOST
 from sweep_tasks.observation.tally import Series
 from sweep_tasks.protection.reconcile import age_s, expired
 from sweep_tasks.protection.records import Record
@@ -57,6 +59,7 @@ def document(facts: Facts, settings: Settings) -> Document:
 def _shards(facts: Facts, allowed: Mapping[str, int]) -> list[Document]:
     series = {(each.labels["strategy"], each.labels["shard"]): each for each in _sweeps(facts)}
     parked = facts.sample["parked"]["by_shard"] if facts.sample else None
+    counted = (facts.sample or {}).get("backlog", {}).get("by_shard", {})
     found = []
     for swept, lag in zip(facts.swept, facts.lags(), strict=True):
         strategy, shard = swept.strategy.value, str(swept.shard)
@@ -69,7 +72,7 @@ def _shards(facts: Facts, allowed: Mapping[str, int]) -> list[Document]:
                 "lag_s": lag.lag_s if facts.first else None,
                 "lag_at_least": swept.moment_ms is None,
                 "behind": lag.lag_s > allowed[strategy],
-                "backlog": _backlog(facts.timestamp, swept.progress, sums),
+                "backlog": _backlog(facts.timestamp, swept.progress, sums, counted.get(f"{strategy}/{shard}")),
                 "parked": parked.get(f"{strategy}/{shard}", 0) if parked is not None else None,
                 "last_run": sums.last if sums else None,
             }
@@ -81,12 +84,14 @@ def _sweeps(facts: Facts) -> list[Series]:
     return [each for each in facts.entered.series if each.job == "sweep"]
 
 
-def _backlog(timestamp: int, progress: int, series: Series | None) -> Document:
-    """How many timestamps are not swept yet, and about how many entries that is, going by all sweeps before."""
+def _backlog(timestamp: int, progress: int, series: Series | None, counted: int | None) -> Document:
+    """How many timestamps are not swept yet, and about how many entries that is, going by all sweeps before; before the
+    first sweep, as many as were counted."""
     behind = max(0, timestamp - progress)
-    passed = series.sums.get("timestamps", 0) if series else 0
-    entries = round(series.sums.get("entries", 0) * behind / passed) if series and passed else None
-    return {"timestamps": behind, "entries_estimated": entries}
+    about = estimated_entries(behind, series.sums if series else None)
+    if about is None and counted is not None:
+        return {"timestamps": behind, "entries_estimated": counted, "at_least": counted >= MOST}
+    return {"timestamps": behind, "entries_estimated": about, "at_least": False}
 
 
 def _strategies(shards: list[Document], allowed: Mapping[str, int]) -> Document:
@@ -110,12 +115,14 @@ def _strategies(shards: list[Document], allowed: Mapping[str, int]) -> Document:
 
 def _oldest(facts: Facts) -> Document | None:
     for lease in facts.leases[:1]:
-        since_ms = facts.open_since_ms(lease)
+        since_ms, at_least = facts.open_since_ms(lease)
         return {
             "lease": lease.ts,
             "owner": lease.owner,
             "start": lease.start,
+            "since": None if since_ms is None else str(from_ms(since_ms)),
             "age_s": None if since_ms is None else max(0, facts.now_ms - since_ms) // 1000,
+            "age_at_least": at_least,
         }
     return None
 
@@ -157,4 +164,9 @@ def _quarantined(sample: Document | None) -> Document | None:
     if sample is None:
         return None
     by_shard = sample["quarantined"]["by_shard"]
-    return {"total": sum(by_shard.values()), "by_shard": by_shard, "at_least": sample["quarantined"]["at_least"]}
+    return {
+        "total": sum(by_shard.values()),
+        "by_shard": by_shard,
+        "by_reason": sample["quarantined"].get("by_reason", {}),
+        "at_least": sample["quarantined"]["at_least"],
+    }

@@ -13,11 +13,10 @@ from sweep_tasks.metrics import Metric
 from sweep_tasks.observation import status
 from sweep_tasks.observation.entering import COMPACTION, LEGACY, OPERATIONS, RECONCILE, SWEEP
 from sweep_tasks.observation.facts import read_facts
-from sweep_tasks.observation.health import Verdict
+from sweep_tasks.observation.health import HEALTH_VALUES, Verdict
 from sweep_tasks.observation.tally import Series
 from sweep_tasks.store.contract import Store
 
-_HEALTH = {Verdict.OK: 0, Verdict.ATTENTION: 1, Verdict.BEHIND: 2}
 _SUMMED = {SWEEP: metrics.SWEEP, LEGACY: metrics.LEGACY, COMPACTION: metrics.COMPACTION}
 _PARKED_FOR = ("grace", "protected", "retention", "replicas", "paused", "due")
 
@@ -28,12 +27,24 @@ class Value(NamedTuple):
     value: float
 
 
+DOWN = [Value(metrics.UP, {}, 0)]
+"""All that is known of a store that does not answer, or can't be opened."""
+
+
+def grouped(found: Iterable[Value]) -> dict[Metric, list[Value]]:
+    """Of every metric its values, of those without any an empty list, in the order of their declaration."""
+    by_metric: dict[Metric, list[Value]] = {metric: [] for metric in metrics.METRICS}
+    for value in found:
+        by_metric[value.metric].append(value)
+    return by_metric
+
+
 def values(store: Store, settings: Settings, clock: Clock) -> list[Value]:
     """As of now. A store that does not answer is a value too."""
     try:
         facts = read_facts(store, settings, clock)
     except StoreError:
-        return [Value(metrics.UP, {}, 0)]
+        return DOWN
     document = status.document(facts, settings)
     return [
         Value(metrics.UP, {}, 1),
@@ -48,7 +59,7 @@ def _of_status(document: Mapping[str, Any]) -> Iterator[Value]:
     oldest = document["oldest_open_transaction"]
     ages = [each["age_s"] or 0 for each in document["protection_records"]]
     single = {
-        metrics.HEALTH: _HEALTH[Verdict(document["health"]["verdict"])],
+        metrics.HEALTH: HEALTH_VALUES[Verdict(document["health"]["verdict"])],
         metrics.TIMESTAMP: document["timestamp"],
         metrics.OPEN_TRANSACTIONS: document["open_transactions"],
         metrics.OLDEST_OPEN: (oldest["age_s"] or 0) if oldest else 0,

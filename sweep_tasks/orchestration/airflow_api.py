@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from sweep_tasks.errors import AirflowHasNone, AirflowNotReady, AirflowUnreachable
+from sweep_tasks.errors import AirflowHasNone, AirflowHasOne, AirflowNotReady, AirflowUnreachable
 from sweep_tasks.orchestration.pools import PREFIXES
 
 if TYPE_CHECKING:
@@ -55,15 +55,20 @@ class AirflowApi:
 
     def pool_slots(self) -> dict[str, int]:
         """Every pool of ours, with its slots."""
-        return {name: slots for prefix in PREFIXES for name, slots in self._pools(prefix).items()}
+        return {name: pool["slots"] for prefix in PREFIXES for name, pool in self._pools(prefix).items()}
 
-    def _pools(self, prefix: str) -> dict[str, int]:
-        slots: dict[str, int] = {}
+    def busy_pools(self, prefix: str) -> set[str]:
+        """Those in which a task runs or waits to."""
+        pools = self._pools(prefix)
+        return {name for name, pool in pools.items() if pool["occupied_slots"] or pool["scheduled_slots"]}
+
+    def _pools(self, prefix: str) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
         while True:
-            page = self.call("GET", "/pools", limit=_PAGE, offset=len(slots), order_by="id", pool_name_pattern=prefix)
-            slots |= {pool["name"]: pool["slots"] for pool in page["pools"]}
-            if not page["pools"] or len(slots) >= page["total_entries"]:
-                return {name: number for name, number in slots.items() if name.startswith(prefix)}
+            page = self.call("GET", "/pools", limit=_PAGE, offset=len(found), order_by="id", pool_name_pattern=prefix)
+            found |= {pool["name"]: pool for pool in page["pools"]}
+            if not page["pools"] or len(found) >= page["total_entries"]:
+                return {name: pool for name, pool in found.items() if name.startswith(prefix)}
 
     def _send(self, method: str, path: str, json: Any, query: dict[str, Any] | None = None) -> httpx.Response:
         try:
@@ -92,6 +97,8 @@ def problem_of(answer: httpx.Response, method: str, path: str) -> AirflowNotRead
 def _kind(answer: httpx.Response) -> type[AirflowNotReady]:
     if answer.status_code == HTTPStatus.NOT_FOUND:
         return AirflowHasNone
+    if answer.status_code == HTTPStatus.CONFLICT:
+        return AirflowHasOne
     return AirflowUnreachable if answer.is_server_error else AirflowNotReady
 
 

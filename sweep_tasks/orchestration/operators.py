@@ -93,14 +93,17 @@ class CheckLag(BaseOperator):
 
     def execute(self, context: Context) -> None:  # noqa: ARG002 (given by Airflow)
         from sweep_tasks.observation.entering import push_metrics, sample
+        from sweep_tasks.observation.status import status
         from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.lag import check_lag
+        from sweep_tasks.orchestration.stats import tell_status
 
         try:
             settings = load_settings()
             with open_store(settings.store, settings) as store:
                 sample(store, SystemClock())
                 push_metrics(store, settings, SystemClock())
+                tell_status(status(store, settings, SystemClock()))
                 lags = check_lag(store, settings, SystemClock(), moment_ms(self.until))
         except SweepflowError as error:
             raise explained(error) from None

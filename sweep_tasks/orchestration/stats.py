@@ -13,6 +13,7 @@ from airflow.sdk.observability import stats
 
 from sweep_tasks import metrics
 from sweep_tasks.observation.entering import sweep_done
+from sweep_tasks.observation.health import HEALTH_VALUES, Verdict
 from sweep_tasks.observation.tally import Try
 from sweep_tasks.protection.metrics import counts, since
 
@@ -45,6 +46,16 @@ def tell_sweep(summary: Mapping[str, Any], by: Try) -> None:
         done = sweep_done(summary, by, 0)
         for name, metric in metrics.SWEEP.items():
             stats.incr(metric.airflow(done.labels), round(done.amounts[name]))
+
+
+def tell_status(document: Mapping[str, Any]) -> None:
+    """How the store is: what the page and the command show, once a run."""
+    stats.gauge(metrics.HEALTH.airflow({}), HEALTH_VALUES[Verdict(document["health"]["verdict"])])
+    for shard in document["shards"]:
+        labels = {"strategy": shard["strategy"], "shard": str(shard["shard"])}
+        if shard["lag_s"] is not None:
+            stats.gauge(metrics.LAG.airflow(labels), shard["lag_s"])
+        stats.gauge(metrics.BACKLOG.airflow(labels), shard["backlog"]["timestamps"])
 
 
 def tell_compaction(document: Mapping[str, Any]) -> None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import pendulum
-
 from sweep_tasks.config import Settings
+from sweep_tasks.durations import words
 from sweep_tasks.protection.ledger import Meta
 
 _WAY_OUT = "see whether it is still needed, then 'sweepflow release {name}'"
@@ -141,8 +140,3 @@ def readable(document: Mapping[str, Any]) -> list[str]:
 
 def age(seconds: int | None) -> str:
     return "of unknown age" if seconds is None else f"{words(seconds)} old"
-
-
-def words(seconds: int) -> str:
-    """The two greatest units are enough for a person."""
-    return " ".join(pendulum.duration(seconds=seconds).in_words().split()[:4]) if seconds else "0 seconds"

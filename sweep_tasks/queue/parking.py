@@ -151,6 +151,19 @@ class Parking:
         return hold.encoded() + b"\xff" * 10
 
 
+def all_parked(store: Store, most: int) -> dict[tuple[SweepStrategy, int], list[ParkedEntry]] | None:
+    """Of every queue at once, in one call; None if there are more."""
+    page = store.scan(PARKED, MAX_TS, limit=most)
+    if page.resume is not None:
+        return None
+    found: dict[tuple[SweepStrategy, int], list[ParkedEntry]] = {}
+    for cell, version in page.items:
+        name, _, shard = cell.row.partition(b":")
+        queue = SweepStrategy(name.decode()), read_var_long(shard)[0]
+        found.setdefault(queue, []).append(_decoded(cell.column, version.value))
+    return found
+
+
 def _decoded(column: bytes, value: bytes) -> ParkedEntry:
     hold, at = _decoded_hold(column)
     start, at = read_var_long(column, at)

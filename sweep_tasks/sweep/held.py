@@ -11,6 +11,8 @@ all, the figures are the least that it can be.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -69,9 +71,11 @@ class _Goes:
 
 
 class HeldBack:
-    def __init__(self, store: Store, most: int = MOST, clock: Clock | None = None) -> None:
+    def __init__(self, store: Store, most: int = MOST, clock: Clock | None = None, longest_s: float = math.inf) -> None:
+        """`longest_s`: look at no further shard once that is over, for whoever waits in front of a browser."""
         self._store = store
         self._most = most
+        self._longest_s = longest_s
         self._clock = clock or SystemClock()
 
     def by_each(self, wanted: Collection[Record], records: Collection[Record]) -> dict[str, Held]:
@@ -79,7 +83,12 @@ class HeldBack:
         found = {record.id: _Found() for record in wanted}
         standing = Protections(records)
         within = _under(next(iter(found))) if len(found) == 1 else _PROTECTED
+        began = time.monotonic()
         for strategy, shard in Progress(self._store).all() if found else ():
+            if time.monotonic() - began > self._longest_s:
+                for each in found.values():
+                    each.full = True
+                break
             parking = Parking(self._store, TimestampService(self._store), strategy, shard)
             self._gather(parking, strategy, within, found, standing)
         view = SweepView.published(self._store, Horizon(MAX_TS, self._clock.now_ms()), dry_run=True)

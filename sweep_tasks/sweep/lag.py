@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import pendulum
-
 from sweep_tasks.config import Settings
+from sweep_tasks.durations import words
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
@@ -77,11 +76,7 @@ def sentences(late: Iterable[ShardLag], allowed: Mapping[SweepStrategy, int]) ->
         by_strategy.setdefault(each.strategy, []).append(each)
     return [
         f"{strategy} shard{'s' if len(shards) > 1 else ''} {', '.join(str(each.shard) for each in shards)} "
-        f"{'are up to' if len(shards) > 1 else 'is'} {_words(max(each.lag_s for each in shards))} behind, "
-        f"allowed is {_words(allowed[strategy])} (lag_objective_{strategy}_s)"
+        f"{'are up to' if len(shards) > 1 else 'is'} {words(max(each.lag_s for each in shards))} behind, "
+        f"allowed is {words(allowed[strategy])} (lag_objective_{strategy}_s)"
         for strategy, shards in sorted(by_strategy.items())
     ]
-
-
-def _words(seconds: int) -> str:
-    return pendulum.duration(seconds=seconds).in_words() or "nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
@@ -70,18 +71,22 @@ class Sweeper:
 class Retried(NamedTuple):
     judged: int
     left: int
+    all: bool = True
+    """There was no more than was tried."""
 
 
-def retry_quarantined(store: Store, settings: Settings, clock: Clock) -> Retried:
-    """Judge anew what was set aside; what still can't be read stays where it is."""
+def retry_quarantined(store: Store, settings: Settings, clock: Clock, most: int | None = None) -> Retried:
+    """Judge anew what was set aside, all of it or the first so many; what still can't be read stays where it is."""
     Pauses(store).check()
     quarantine = Quarantine(store, TimestampService(store))
-    entries = list(quarantine.all())
+    standing = quarantine.all()
+    entries = list(islice(standing, most))
+    more = next(standing, None) is not None
     left = len(entries)
     for strategy, shard in sorted({(entry.strategy, entry.shard) for entry in entries}):
         ours = [entry for entry in entries if (entry.strategy, entry.shard) == (strategy, shard)]
         left -= _retry(store, settings, clock, ours, quarantine)
-    return Retried(len(entries) - left, left)
+    return Retried(len(entries) - left, left, not more)
 
 
 def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarantined], quarantine: Quarantine) -> int:

@@ -30,6 +30,7 @@ DESCRIBE = Path(__file__).with_name("describe_dags.py")
 SHARDS = 3
 LANES = 3
 NODES = ("one", "10.0.0.2")
+LANE = f"{LEGACY_SWEEP}.lane_"
 SAYS_THE_SAME_AGAIN = {f"{PROTECTED_TIMESTAMPS}.check", f"{COMPACTION}.check"}
 """Tasks that are not worth another try."""
 
@@ -71,6 +72,7 @@ def test_every_file_is_read_without_an_error_and_can_be_stored(found: dict[str, 
 
 
 def test_every_task_has_an_owner_a_pool_retries_a_time_limit_and_a_word_of_explanation(found: dict[str, Any]) -> None:
+    """A lane limits turns itself: a table that was asked for by hand may take as long as it does."""
     everything = {
         f"{dag_id}.{name}": task for dag_id, dag in found["dags"].items() for name, task in dag["tasks"].items()
     }
@@ -78,7 +80,7 @@ def test_every_task_has_an_owner_a_pool_retries_a_time_limit_and_a_word_of_expla
         assert task["owner"] == "sweepflow", name
         assert (task["retries"] > 0) is (name not in SAYS_THE_SAME_AGAIN), name
         assert task["backoff"] > 1, name
-        assert task["timeout"], name
+        assert bool(task["timeout"]) is not name.startswith(LANE), name
         assert task["doc"], name
         assert task["pool"], name
 
@@ -126,7 +128,8 @@ def test_each_lane_in_which_tables_are_scanned_has_a_pool_of_its_own_that_the_co
     assert dag["catchup"] is False
     assert {name: task["downstream"] for name, task in tasks.items()} == {
         "choose": lanes,
-        **{lane: ["finish"] for lane in lanes},
+        **{lane: ["announce_tombstones", "finish"] for lane in lanes},
+        "announce_tombstones": ["finish"],
         "finish": [],
     }
     pools = [tasks[name]["pool"] for name in lanes]

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pendulum
 import pytest
+from itsdangerous import URLSafeTimedSerializer
 from playwright.sync_api import Browser, expect
 
 from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.journal import Journal
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.observation.samples import take_sample
+from sweep_tasks.observation.entering import SWEEP_COUNTS, enter_sweep
+from sweep_tasks.observation.samples import _keep_point, take_sample
+from sweep_tasks.observation.tally import Try
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
-from sweep_tasks.orchestration.local_environment import Login
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from sweep_tasks.orchestration.page.application import HEADERS, page_app
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.pauses import Pauses
-from tests.airflow.browser import chromium, somebody
+from tests.airflow.browser import Person, chromium, somebody
 from tests.airflow.conftest import SHARDS
 from tests.airflow.queued import TABLES, QueuedStore
+from tests.airflow.visitor import client, token_of
 from tests.support.clock import ManualClock
 from tests.support.protections import protect_often
 
@@ -62,22 +67,39 @@ def lagging(queued: QueuedStore) -> QueuedStore:
     return queued
 
 
-@contextmanager
-def client(airflow: LocalAirflow, login: Login | None = None) -> Iterator[httpx.Client]:
-    """As a browser that has logged in: with the cookie."""
-    with httpx.Client(base_url=airflow.address, timeout=60) as made:
-        if login:
-            token = made.post("/auth/token", json={"username": login.user, "password": login.password})
-            made.cookies.set("_token", token.json()["access_token"])
-        yield made
-
-
 def every_route() -> list[tuple[str, str]]:
     """Of the application as it is, with something in the place of each parameter."""
     paths: dict[str, dict[str, Any]] = page_app().openapi()["paths"]
     found = [(method.upper(), path.replace("{name}", "page.js")) for path, each in paths.items() for method in each]
     assert len(found) > 10
     return found
+
+
+def walked_to(operator: Person, name: str, most: int = 60) -> bool:
+    """With the tab key alone, from wherever the focus is."""
+    frame = operator.page.frames[-1]
+    for _ in range(most):
+        operator.page.keyboard.press("Tab")
+        if frame.evaluate("document.activeElement?.id") == name:
+            return True
+    return False
+
+
+def swept_for_a_week(store: Store) -> None:
+    """A sample for every hour, and what the last sweeps of some shards did."""
+    now_ms = SystemClock().now_ms()
+    summary = {
+        **dict.fromkeys(SWEEP_COUNTS, 7), "dry_run": False, "seconds": {"all": 1.0}, "progress": 9,
+        "progress_before": 1, "stopped": None,
+    }  # fmt: skip
+    for number in range(0, 256, 8):
+        for strategy in QUEUES:
+            by = Try(TARGETED_SWEEP, f"r{number}", f"{strategy}.shard_{number}")
+            at = ManualClock(now_ms - number * 3_600_000 // 2)
+            enter_sweep(store, at, summary | {"strategy": strategy.value, "shard": number}, by)
+    sample = take_sample(store, SystemClock())
+    for hour in range(7 * 24):
+        _keep_point(store, sample | {"at_ms": now_ms - hour * 3_600_000})
 
 
 def test_an_operator_sees_what_is_late_and_does_something_about_it(
@@ -92,17 +114,23 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
         expect(strip.locator("[data-shard='1']")).to_have_class("heat level-0")
         operator.keep("a shard is late")
 
-        page.locator("#press-dry-run-1").press("Enter")
+        button = page.locator("#press-problem-dry-run-conservative")
+        expect(button).to_have_text("Dry run of shard 0")
+        assert walked_to(operator, "press-problem-dry-run-conservative"), "no tab key leads to it"
+        operator.page.keyboard.press("Enter")
         expect(page.get_by_label("Shards, such as")).to_have_value("0")
-        page.get_by_label("Reason").press("Escape")
+        operator.page.keyboard.press("Escape")
         expect(page.locator("dialog[open]")).to_have_count(0)
-        page.locator("#press-dry-run-1").click()
+        page.locator("#press-dry-run-conservative-0").click()
         page.get_by_label("Reason").fill("what would go?")
         operator.keep("a dry run is asked for")
         page.get_by_role("button", name="Start the dry run").click()
         expect(page.locator("#message")).to_contain_text("dry run of conservative, shards 0 is started: manual__")
         run = page.locator("#message").inner_text().split()[-1]
         expect(page.locator("#under-way")).to_contain_text(f"{run}, started by admin")
+        assert walked_to(operator, "strip-conservative")
+        operator.page.keyboard.press("ArrowRight")
+        expect(page.locator("#readout-conservative")).to_contain_text("conservative shard 1: ")
 
         page.locator(f"[data-record={BACKUP}]").get_by_role("link", name="Release").click()
         expect(page.locator("dialog")).to_contain_text(f"Release {BACKUP}?")
@@ -115,12 +143,12 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
         page.get_by_label("What", exact=True).select_option("app.conservative")
         page.get_by_label("Reason").fill("a closer look")
         page.get_by_role("button", name="Pause").click()
-        expect(page.locator(".notice")).to_contain_text("app.conservative is paused by admin")
+        expect(page.locator("#overview .notice")).to_contain_text("app.conservative is paused by admin")
         operator.keep("a table is paused")
         page.get_by_role("link", name="Resume").click()
         page.get_by_label("Reason").fill("seen enough")
         page.get_by_role("button", name="Resume").click()
-        expect(page.locator(".notice")).to_have_count(0)
+        expect(page.locator("#overview .notice")).to_have_count(0)
         expect(page.locator("#journal tbody tr")).to_have_count(4)
         assert operator.complaints == []
 
@@ -164,8 +192,29 @@ def test_nobody_gets_anything_without_a_login(airflow: LocalAirflow, lagging: Qu
         for method, path in every_route():
             answer = stranger.request(method, f"/sweepflow{path}")
             assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"}), path
-        for path in ("/docs", "/redoc", "/openapi.json", "/assets/", "/assets/../application.py", "/nothing"):
+        for path in ("/docs", "/redoc", "/openapi.json", "/assets/", "/nothing"):
             assert stranger.get(f"/sweepflow{path}").status_code in (401, 404), path
+    with client(airflow, airflow.secrets.admin) as operator:
+        for path in ("..%2fapplication.py", "%2e%2e/application.py", "..%5capplication.py", "page.js%00"):
+            answer = operator.get(f"/sweepflow/assets/{path}")
+            assert answer.status_code == 404, path
+            assert "Airflow guards none" not in answer.text
+
+
+def test_a_person_is_told_in_a_sentence_what_airflows_guard_refuses(
+    airflow: LocalAirflow, lagging: QueuedStore
+) -> None:
+    person = {"Accept": "text/html,application/xhtml+xml"}
+    with client(airflow) as stranger:
+        answer = stranger.get("/sweepflow/", headers=person)
+        assert (answer.status_code, "You are not logged in" in answer.text) == (401, True)
+        assert BACKUP not in answer.text
+    with client(airflow, airflow.secrets.viewer) as viewer:
+        answer = viewer.get("/sweepflow/sweeps/new", headers=person)
+        assert (answer.status_code, "You may not do that" in answer.text) == (403, True)
+    with client(airflow, airflow.secrets.admin) as operator:
+        answer = operator.get("/sweepflow/protections/release", headers=person)
+        assert (answer.status_code, "id is missing or not as it should be" in answer.text) == (422, True)
 
 
 def test_who_may_only_look_can_not_act(airflow: LocalAirflow, lagging: QueuedStore) -> None:
@@ -176,14 +225,33 @@ def test_who_may_only_look_can_not_act(airflow: LocalAirflow, lagging: QueuedSto
         assert len(forms) == 5
         for path in forms:
             assert viewer.get(f"/sweepflow{path}").status_code == 403, path
+        with client(airflow, airflow.secrets.admin) as operator:
+            tokens = {path: form_token(operator, path) for path in forms}
+        token = own_token(airflow, airflow.secrets.viewer.user)
         for method, path in every_route():
             if method == "POST":
-                assert viewer.post(f"/sweepflow{path}", data={"reason": "please"}).status_code == 403, path
+                for given in (token, *tokens.values()):
+                    answer = viewer.post(f"/sweepflow{path}", data={"reason": "please", "token": given} | FIELDS)
+                    assert answer.status_code == 403, path
     assert [record.id for record in ProtectionCatalog(lagging.store).records()] == [BACKUP]
     assert Journal(lagging.store).last() == []
 
 
 _ASKING = ("new", "release", "resume", "retry")
+FIELDS = {"id": BACKUP, "version": "1", "what": "everything", "strategies": "conservative"}
+
+
+def form_token(operator: httpx.Client, path: str) -> str:
+    found = FORMS.search(operator.get(f"/sweepflow{path}", params={"id": BACKUP, "what": "everything"}).text)
+    assert found, path
+    return found[1]
+
+
+def own_token(airflow: LocalAirflow, user: str) -> str:
+    """One that would be taken from this user, signed as the API server signs: it is not for lack of one that they are
+    refused."""
+    secret = airflow.environment["AIRFLOW__API__SECRET_KEY"]
+    return str(URLSafeTimedSerializer(secret, salt="sweepflow page form").dumps(user))
 
 
 def test_another_site_can_not_act_through_an_operators_browser(airflow: LocalAirflow, lagging: QueuedStore) -> None:
@@ -220,10 +288,12 @@ def test_a_store_that_can_not_be_read_is_told_in_a_sentence(
 ) -> None:
     settings_file.write_text(f'store = "sqlite:///{tmp_path}/gone.db"\n')
     with client(airflow, airflow.secrets.admin) as operator:
+        metrics = operator.get("/sweepflow/metrics")
+        assert (metrics.status_code, "sweepflow_up 0.0" in metrics.text.splitlines()) == (200, True)
         for path in ("/", "/overview"):
             answer = operator.get(f"/sweepflow{path}")
             assert answer.status_code == 503
-            assert "The store can&#39;t be read" in answer.text
+            assert "The store can't be read" in answer.text
             assert "gone.db" in answer.text
             assert "Traceback" not in answer.text
 
@@ -241,5 +311,108 @@ def test_a_large_store_costs_at_most_ten_times_an_empty_one(airflow: LocalAirflo
         empty = best(operator)
         queued.progress.raise_shards(256)
         protect_often(queued.store, TABLES[CONSERVATIVE], 512)
+        swept_for_a_week(queued.store)
         full = best(operator)
+        assert 'id="chart-throughput"' in operator.get("/sweepflow/").text
     assert full < 10 * empty, f"{full:.3f} s against {empty:.3f} s"
+
+
+def test_a_page_opened_while_the_store_is_away_is_whole_when_it_is_back(
+    airflow: LocalAirflow, lagging: QueuedStore, settings_file: Path, tmp_path: Path, browser: Browser
+) -> None:
+    there = settings_file.read_text()
+    settings_file.write_text(f'store = "sqlite:///{tmp_path}/gone.db"\n')
+    with somebody(browser, airflow, airflow.secrets.admin) as operator:
+        page = operator.page
+        page.goto(f"{airflow.address}/sweepflow/")
+        expect(page.get_by_role("heading", name="The store can't be read")).to_be_visible()
+        expect(page.locator("#overview")).to_contain_text("gone.db")
+        operator.keep("the store is away")
+        settings_file.write_text(there)
+        expect(page.locator("[data-verdict]")).to_have_text("behind")
+        page.locator("#press-dry-run-conservative-0").click()
+        expect(page.locator("dialog[open]")).to_contain_text("Dry run")
+        page.keyboard.press("Escape")
+
+        settings_file.write_text(f'store = "sqlite:///{tmp_path}/gone.db"\n')
+        expect(page.get_by_role("heading", name="The store can't be read")).to_be_visible()
+        expect(page.locator("#stale")).to_be_hidden()
+
+
+def test_what_is_not_up_to_date_says_so_and_since_when(
+    airflow: LocalAirflow, lagging: QueuedStore, browser: Browser
+) -> None:
+    with somebody(browser, airflow, airflow.secrets.admin) as operator:
+        page = operator.page
+        page.goto(f"{airflow.address}/sweepflow/")
+        expect(page.locator("[data-verdict]")).to_have_text("behind")
+        stale = page.locator("#stale")
+        page.route("**/sweepflow/overview", lambda route: route.abort())
+        expect(stale).to_have_text(
+            re.compile(r"This page is not up to date since \d\d:\d\d:\d\d UTC, because Airflow does")
+        )
+        page.unroute("**/sweepflow/overview")
+        expect(stale).to_be_hidden()
+        page.context.clear_cookies()  # as if the login had run out
+        expect(stale).to_contain_text("your login has run out")
+        expect(stale).to_contain_text("What it says of runs is not up to date since")
+        operator.keep("not up to date")
+
+
+def test_more_visitors_than_the_server_has_threads_are_all_answered(
+    airflow: LocalAirflow, lagging: QueuedStore
+) -> None:
+    with client(airflow, airflow.secrets.admin) as operator:
+        cookies = dict(operator.cookies)
+
+    async def everybody() -> list[int]:
+        limits = httpx.Limits(max_connections=100)
+        async with httpx.AsyncClient(base_url=airflow.address, cookies=cookies, timeout=120, limits=limits) as many:
+            answers = await asyncio.gather(*(many.get("/sweepflow/runs") for _ in range(80)))
+            return [answer.status_code for answer in answers]
+
+    with ThreadPoolExecutor(1) as elsewhere:  # a browser has this thread's loop
+        assert elsewhere.submit(lambda: asyncio.run(everybody())).result() == [200] * 80
+
+
+def test_a_sweep_asked_for_twice_by_one_form_runs_once_and_retries_and_metrics_answer(
+    airflow: LocalAirflow, lagging: QueuedStore
+) -> None:
+    with client(airflow, airflow.secrets.admin) as operator:
+        form = operator.get("/sweepflow/sweeps/new", params={"strategy": "conservative", "shards": "0"}).text
+        token, run = FORMS.search(form), re.search(r'name="run" value="([^"]+)"', form)
+        assert token
+        assert run
+        given = {"strategies": "conservative", "shards": "0", "reason": "late", "token": token[1], "run": run[1]}
+        assert operator.post("/sweepflow/sweeps", data=given).status_code == 303
+        again = operator.post("/sweepflow/sweeps", data=given)
+        assert again.status_code == 409
+        assert operator.post("/sweepflow/sweeps", data=given | {"run": "manual__x"}).status_code == 400
+        retried = operator.post("/sweepflow/quarantine/retry", data={"reason": "again", "token": token[1]})
+        assert retried.status_code == 303
+        assert "0 entries judged, 0 still set aside" in operator.get(retried.headers["location"]).text
+        assert airflow.wait_for_run(TARGETED_SWEEP, run[1]) == "success", airflow.told(TARGETED_SWEEP, run[1])
+        page = operator.get("/sweepflow/").text
+        assert f"/dags/{TARGETED_SWEEP}/runs/{run[1].replace(':', '%3A')}/tasks/conservative.shard_0" in page
+        bearer = {"Authorization": f"Bearer {token_of(operator, airflow.secrets.viewer)}"}
+        operator.cookies.clear()
+        told = operator.get("/sweepflow/metrics", headers=bearer)
+        assert told.status_code == 200
+        assert 'sweepflow_sweep_runs_total{shard="0",strategy="conservative"} 1.0' in told.text
+        assert operator.get("/sweepflow/compaction", headers=bearer).status_code == 200
+    assert [(note.what, note.outcome) for note in Journal(lagging.store).last()] == [
+        ("retry", "done"), ("sweep", "failed: bad_value"), ("sweep", "failed: exists"), ("sweep", "done"),
+    ]  # fmt: skip
+
+
+def test_a_run_that_failed_is_red_with_its_tasks(
+    airflow: LocalAirflow, queued: QueuedStore, settings_file: Path, tmp_path: Path
+) -> None:
+    settings_file.write_text(f'store = "sqlite:///{tmp_path}/gone.db"\n')
+    run = airflow.trigger(TARGETED_SWEEP, {"strategies": ["conservative"], "shards": "0"})
+    assert airflow.wait_for_run(TARGETED_SWEEP, run) == "failed"
+    with client(airflow, airflow.secrets.viewer) as viewer:
+        for path in ("/runs", "/runs/failed"):
+            told = viewer.get(f"/sweepflow{path}").text
+            assert run in told, path
+            assert f"/dags/{TARGETED_SWEEP}/runs/{run.replace(':', '%3A').replace('+', '%2B')}/tasks/prepare" in told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,15 +13,20 @@ from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, TableMetadata, TableR
 from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.encoding import FINE, cells_column, fine, shared_row, write_bytes
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.parking import Parking
-from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.queue.quarantine import Quarantine
+from sweep_tasks.queue.writer import QueueWriter, shard_of
 from sweep_tasks.store.contract import Store
+from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.sweep.engine import SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.pauses import EVERYTHING, Pauses
 from sweep_tasks.sweep.rules import Entry
-from sweep_tasks.sweep.run import Sweeper
+from sweep_tasks.sweep.run import Sweeper, retry_quarantined
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.leases import Leases
@@ -49,19 +54,35 @@ steps = st.one_of(
     st.tuples(st.just("copy missing")),
     st.tuples(st.just("late value")),
 )
-histories = st.builds(
-    lambda *told: told,
-    st.sampled_from(list(STRATEGIES)),
-    st.sampled_from([None, OWN_RETENTION_S]),
-    st.lists(steps, min_size=3, max_size=12),
+wider_steps = st.one_of(
+    steps,
+    st.tuples(st.just("pause"), st.booleans()),
+    st.tuples(st.just("more shards"), st.integers(2, 5)),
+    st.tuples(st.just("garbled write")),
 )
 
 
+def histories_of(these: st.SearchStrategy[Step]) -> st.SearchStrategy[tuple[TableRef, int | None, list[Step]]]:
+    return st.tuples(
+        st.sampled_from(list(STRATEGIES)),
+        st.sampled_from([None, OWN_RETENTION_S]),
+        st.lists(these, min_size=3, max_size=12),
+    )
+
+
+histories = histories_of(steps)
+"""What mistakes are searched for in: the more can happen, the longer that takes."""
+wider_histories = histories_of(wider_steps)
+
+
 class ExplainedWorld:
-    def __init__(self, table: TableRef, own_retention_s: int | None, history: list[Step]) -> None:
+    def __init__(
+        self, table: TableRef, own_retention_s: int | None, history: list[Step], store: Store | None = None
+    ) -> None:
+        """On a store in memory, of which a copy may be missing; or on one that was given."""
         self.table, self.strategy = table, STRATEGIES[table]
         self.clock = ManualClock(1_000_000_000)
-        self.store = CopiesStore(self.clock)
+        self.store = store or CopiesStore(self.clock)
         self.timestamps = TimestampService(self.store)
         self.leases = Leases(self.store, SETTINGS.lease_ttl_s)
         self._later: Callable[[], None] | None = None
@@ -123,14 +144,55 @@ class ExplainedWorld:
         list(Sweeper(self.store, SETTINGS, self.clock).sweep(options=options))
 
     def _copy_missing(self) -> None:
-        self.store.missing = Missing.KNOWN
+        if isinstance(self.store, CopiesStore):
+            self.store.missing = Missing.KNOWN
+
+    def _copies_come_back(self) -> None:
+        if isinstance(self.store, CopiesStore):
+            self.store.come_back(repaired=True)
+
+    def _pause(self, everything: bool) -> None:
+        what = None if everything else self.table
+        if what not in self._paused():
+            Pauses(self.store, self.clock).pause(what, "somebody", "a closer look")
+
+    def _paused(self) -> list[TableRef | None]:
+        everything, tables = Pauses(self.store).standing()
+        return [*([None] if everything else []), *tables]
+
+    def _resume(self, these: Iterable[TableRef | None]) -> None:
+        for what in list(these):
+            Pauses(self.store).resume(what)
+
+    def _more_shards(self, number: int) -> None:
+        progress = Progress(self.store)
+        if number > progress.shards():
+            progress.raise_shards(number)
+
+    def _garbled_write(self) -> None:
+        """It committed, and of its entry nobody can read more than when it began."""
+        start = self.timestamps.fresh()
+        writes = {self.table: {CELL: b"value"}}
+        QueueWriter(self.store).enqueue(start, writes, self.store.tables([self.table]))
+        shard = shard_of(self.table, CELL, Progress(self.store).shards())
+        place = Cell(shared_row(fine(start), self.strategy, shard), cells_column(start % FINE, 0))
+        self.store.put(start, {QUEUE_CELLS: {place: b"\x02"}})
+        self.store.put(start, writes)
+        CommitTable(self.store).decide(start, self.timestamps.fresh())
+
+    def _mend_quarantined(self) -> None:
+        quarantine = Quarantine(self.store, self.timestamps)
+        readable = write_bytes(TableIds(self.store).id_of(self.table), CELL, False)
+        quarantine.add([each._replace(value=readable) for each in quarantine.all()])
+        retry_quarantined(self.store, SETTINGS, self.clock)
 
     def _late_value(self) -> None:
         """A writer that a sweep has given up stores its value at last."""
-        for parked in Parking(self.store, self.timestamps, self.strategy, 0).all():
-            if parked.commit == ABORTED:
-                self.store.put(parked.start, {self.table: {CELL: b"late"}})
-                return
+        for shard in range(Progress(self.store).shards()):
+            for parked in Parking(self.store, self.timestamps, self.strategy, shard).all():
+                if parked.commit == ABORTED:
+                    self.store.put(parked.start, {self.table: {CELL: b"late"}})
+                    return
 
     # --- looking, and taking causes away --------------------------------------------------------------------------
 
@@ -160,8 +222,14 @@ class ExplainedWorld:
             self.leases.release(self.leases.open())
             self._reach(self.clock.now_ms() + SETTINGS.retention_s * 1000)
         elif reason == "parked_replicas":
+            assert isinstance(self.store, CopiesStore)
             assert self.store.missing, "all copies are there"
-            self.store.come_back(repaired=True)
+            self._copies_come_back()
+        elif reason == "paused":
+            self._resume([None if by == EVERYTHING else TableRef.parse(str(by))])
+        elif reason == "quarantined":
+            self._resume([each for each in self._paused() if each is None])  # else nobody may retry
+            self._mend_quarantined()
         elif reason == "no_queue_entry":
             self._sweep_with_nothing_in_the_way()
             assert found["ts"] in self.stored(), "an entry of the queue removed it after all"
@@ -187,7 +255,8 @@ class ExplainedWorld:
         self.leases.release(self.leases.open())
         for record in self.records():
             ProtectionCatalog(self.store).release(record)
-        self.store.come_back(repaired=True)
+        self._copies_come_back()
+        self._resume(self._paused())
         self._reach(None)
         self._sweep()
 

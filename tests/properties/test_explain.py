@@ -6,19 +6,25 @@ nothing is ever named twice. What is called live stays, whatever is taken away.
 
 from __future__ import annotations
 
+import itertools
 import os
+import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from hypothesis import Phase, given, seed, settings
 
+from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.observation import circumstances, explain, obstacles, waiting
 from sweep_tasks.observation.obstacles import Circumstances, Obstacle, Reason, Waiting
-from sweep_tasks.queue.parking import Hold, Parking
+from sweep_tasks.opening import open_store
+from sweep_tasks.queue.parking import Hold
+from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.timestamps.puncher import Puncher
-from tests.properties.explained_world import ExplainedWorld, Step, histories
+from tests.properties.explained_world import ExplainedWorld, Step, histories, wider_histories
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(600)]
 
@@ -27,18 +33,19 @@ MOST_CAUSES = 12
 ROUNDS = 5
 """Each search starts somewhere else: one alone may miss a mistake after any change of the code."""
 Patch = pytest.MonkeyPatch
+HASTY = Settings(sqlite_durability="normal")
 History = tuple[TableRef, int | None, list[Step]]
 
 
-def check(history: History) -> None:
-    for ts, found in ExplainedWorld(*history).explained().items():
+def check(history: History, new: Callable[[], Store | None] = lambda: None) -> None:
+    for ts, found in ExplainedWorld(*history, new()).explained().items():
         if found["state"] == "live":
             assert found["reason"] == "newest"
-            stays(ExplainedWorld(*history), ts)
+            stays(ExplainedWorld(*history, new()), ts)
         else:
-            goes(ExplainedWorld(*history), ts)
+            goes(ExplainedWorld(*history, new()), ts)
         if found["reason"] == "protected":
-            is_the_record_to_release(history, ts, found["by"])
+            is_the_record_to_release(history, ts, found["by"], new)
 
 
 def goes(world: ExplainedWorld, ts: int) -> None:
@@ -65,22 +72,37 @@ def stays(world: ExplainedWorld, ts: int) -> None:
     assert ts in world.stored(), "it was called live"
 
 
-def is_the_record_to_release(history: History, ts: int, named: str) -> None:
+def is_the_record_to_release(history: History, ts: int, named: str, new: Callable[[], Store | None]) -> None:
     """If it takes one record, it is the one that was named."""
 
     def stays_without(record: str) -> bool:
-        world = ExplainedWorld(*history)
+        world = ExplainedWorld(*history, new())
         world.sweep_without({"reason": "protected", "by": record, "until": None})
         return ts in world.stored()
 
-    enough = [record for record in ExplainedWorld(*history).records() if not stays_without(record)]
+    enough = [record for record in ExplainedWorld(*history, new()).records() if not stays_without(record)]
     assert not enough or named in enough, f"{named} was named, {enough} it takes"
 
 
 @settings(max_examples=EXAMPLES)
-@given(histories)
+@given(wider_histories)
 def test_take_away_what_is_named_and_the_version_goes(history: History) -> None:
     check(history)
+
+
+@settings(max_examples=max(6, EXAMPLES // 15))
+@given(wider_histories)
+def test_on_sqlite_as_well(history: History) -> None:
+    with ExitStack() as until_the_end:
+        folder = until_the_end.enter_context(tempfile.TemporaryDirectory())
+        number = itertools.count()
+
+        def new() -> Store:
+            url = f"sqlite:///{folder}/{next(number)}.db"
+            initialise_store(url, HASTY)
+            return until_the_end.enter_context(open_store(url, HASTY))
+
+        check(history, new)
 
 
 # --- mistakes that the search must notice -----------------------------------------------------------------------------
@@ -116,12 +138,12 @@ def a_retention_ends_too_early(patch: Patch) -> None:
 
 
 def nobody_looks_for_parked_entries(patch: Patch) -> None:
-    patch.setattr(Parking, "of_cell", lambda *_: [])
+    patch.setattr(waiting, "all_parked", lambda *_: {})
 
 
 def nobody_looks_into_the_queue(patch: Patch) -> None:
     patch.setattr(waiting.CellSearch, "_announced", lambda *_: ())
-    patch.setattr(waiting.CellSearch, "_read", lambda *_: ())
+    patch.setattr(waiting.CellSearch, "_read", lambda *_: waiting._Read())
 
 
 def what_was_judged_counts_as_queued(patch: Patch) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 import structlog
+from airflow.sdk._shared.logging.structlog import configure_logging
 
 from sweep_tasks.config import LogFormat, Settings
-from sweep_tasks.logs import at_work, configure_logs
+from sweep_tasks.logs import at_work, configure_logs, guard_logs
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.opening import open_store
+from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.queue.encoding import cells_column, shared_row, write_bytes
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store.faults import FaultyStore, miss_a_copy
@@ -40,6 +44,22 @@ def test_what_comes_as_bytes_is_told_by_its_length(capsys: pytest.CaptureFixture
     assert "conspicuous" not in said
     assert "<15 bytes>" in said
     assert "yes" in said
+
+
+def test_within_airflow_too_and_for_loggers_that_were_there_before() -> None:
+    """As Airflow sets logging up in the process of a task; the file of a DAG is read after that."""
+    out = io.BytesIO()
+    configure_logging(json_output=True, cache_logger_on_first_use=True, output=out)
+    log = structlog.get_logger("sweep_tasks.test")
+    log.warning("before", cell=Cell(b"plain", b"plain"))
+    task_defaults(Settings(), timedelta(minutes=1))
+    guard_logs()
+    with at_work(run="r", strategy="thorough", shard=3):
+        log.warning("met", cell=Cell(ROW, COLUMN), values=[VALUE])
+    _, line = (json.loads(each) for each in out.getvalue().splitlines())
+    assert line["cell"] == ["<15 bytes>", "<18 bytes>"]
+    assert (line["run"], line["strategy"], line["shard"]) == ("r", "thorough", 3)
+    assert b"conspicuous" not in out.getvalue()
 
 
 def test_a_line_is_one_json_document_with_whoever_is_at_work(

@@ -12,6 +12,10 @@ from http import HTTPStatus
 
 import structlog
 from fastapi import Depends, FastAPI, Request, Response
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from sweep_tasks.errors import (
     EXIT_BAD_INPUT,
@@ -22,6 +26,7 @@ from sweep_tasks.errors import (
     StoreError,
     SweepflowError,
 )
+from sweep_tasks.logs import guard_logs
 from sweep_tasks.orchestration.page.rendering import rendered
 from sweep_tasks.orchestration.page.rights import may_look
 from sweep_tasks.orchestration.page.routes import (
@@ -48,6 +53,15 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_SENTENCES: dict[int, tuple[str, str]] = {
+    HTTPStatus.UNAUTHORIZED: ("You are not logged in", "Log in to Airflow, then open this page again."),
+    HTTPStatus.FORBIDDEN: (
+        "You may not do that",
+        "Looking takes the right to see the DAG targeted_sweep, acting the right to edit it; your login may also have "
+        "run out: log in to Airflow again.",
+    ),
+    HTTPStatus.NOT_FOUND: ("There is no such page", "The address leads nowhere."),
+}
 _STATUS = {
     EXIT_BAD_INPUT: HTTPStatus.BAD_REQUEST,
     EXIT_NOT_FOUND: HTTPStatus.NOT_FOUND,
@@ -57,9 +71,12 @@ _STATUS = {
 
 
 def page_app() -> FastAPI:
+    guard_logs()
     app = FastAPI(title="sweepflow", dependencies=[Depends(may_look)], docs_url=None, redoc_url=None, openapi_url=None)
     app.middleware("http")(_with_headers)
     app.add_exception_handler(SweepflowError, _explained)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _unreadable)
     for noun in (overview, runs, sweeps, protections, pauses, quarantine, compaction, metrics, assets):
         app.include_router(noun.router)
     return app
@@ -79,4 +96,30 @@ def _explained(request: Request, error: Exception) -> Response:
     refused = isinstance(error, RequestRefused)
     status = HTTPStatus.FORBIDDEN if refused else _STATUS.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
     log.info("the page could not do what was asked", code=error.code, path=request.url.path)
-    return rendered(request, "problem.html", {"error": error, "stopped": isinstance(error, StoreError)}, status)
+    title = "The store can't be read" if isinstance(error, StoreError) else "That was not done"
+    return rendered(request, "problem.html", {"title": title, "sentence": str(error)}, status)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What Airflow's guard says, to a person in a sentence. Whoever is no browser gets it as the guard said it."""
+    assert isinstance(error, HTTPException)  # noqa: S101 (registered for these)
+    if not _is_person(request):
+        return await http_exception_handler(request, error)
+    title, sentence = _SENTENCES.get(error.status_code, ("That was not done", "There is nothing here to be shown."))
+    return rendered(request, "problem.html", {"title": title, "sentence": sentence}, HTTPStatus(error.status_code))
+
+
+async def _unreadable(request: Request, error: Exception) -> Response:
+    """The names of the fields, and nothing of what was in them."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 (registered for these)
+    fields = sorted({str(each["loc"][-1]) for each in error.errors()})
+    said = f"The request can't be read: {', '.join(fields)} is missing or not as it should be. Load the page again."
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    if not _is_person(request):
+        return JSONResponse({"detail": said}, status)
+    return rendered(request, "problem.html", {"title": "That was not done", "sentence": said}, status)
+
+
+def _is_person(request: Request) -> bool:
+    """A browser that shows what it gets; scripts, htmx among them, ask for anything."""
+    return "text/html" in request.headers.get("accept", "")

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
+from sweep_tasks.durations import short
 from sweep_tasks.journal import Journal
 from sweep_tasks.observation.history import history
 from sweep_tasks.observation.status import status
-from sweep_tasks.orchestration.page.rendering import span
+from sweep_tasks.observation.tally import KEPT_MS
+from sweep_tasks.orchestration.page.rendering import grouped
 from sweep_tasks.store.contract import Store
 
 Document = dict[str, Any]
@@ -26,6 +29,8 @@ MOST_NOTES = 10
 _LEVELS = (0.25, 0.5, 0.75, 1.0, 2.0)
 """Shares of what is allowed: from the fourth on a shard is behind."""
 _ROOM_FOR_WORDS = 32
+_MINUTE_MS = 60_000
+"""What is drawn ends with the last full minute, so that it is drawn anew once a minute."""
 
 
 class HeatCell(NamedTuple):
@@ -49,19 +54,74 @@ class Strip(NamedTuple):
         return len(self.cells) <= _ROOM_FOR_WORDS
 
 
+class Press(NamedTuple):
+    """A button: where it leads, what it says, and a name that stays the same for the same thing."""
+
+    where: str
+    words: str
+    name: str
+    danger: bool = False
+
+
 def overview(store: Store, settings: Settings, clock: Clock) -> Document:
     found, past = status(store, settings, clock), history(store)
     told = {f"{pause['what']} paused" for pause in found["paused"]}  # above, with a button
+    problems = [each for each in found["health"]["problems"] if each["about"] not in told][:MOST_PROBLEMS]
     return {
         "status": found,
-        "problems": [each for each in found["health"]["problems"] if each["about"] not in told][:MOST_PROBLEMS],
+        "problems": [each | {"presses": presses(each["about"], found)} for each in problems],
         "strips": strips(found),
         "latest": furthest_behind(found["shards"], found["objectives"]),
         "records": found["protection_records"][:MOST_RECORDS],
-        "charts": charts(past, found["now_ms"]),
-        "runs": past["runs"][:MOST_RUNS],
+        "charts": charts(past, found),
+        "runs": [each | {"did": did(each["jobs"])} for each in past["runs"][:MOST_RUNS]],
         "notes": Journal(store).last(MOST_NOTES),
     }
+
+
+def presses(about: str, found: Document) -> list[Press]:
+    """What can be done about a problem right here."""
+    kind, _, rest = about.partition(" ")
+    if about == "quarantine":
+        return [Press("quarantine/retry", "Retry quarantined", "press-problem-retry")]
+    if rest == "lag":
+        late = [str(each["shard"]) for each in found["shards"] if each["strategy"] == kind and each["behind"]]
+        asked = f"strategy={kind}&shards={','.join(late)}"
+        what = f"shard {late[0]}" if len(late) == 1 else f"{len(late)} shards"
+        return [
+            Press(f"sweeps/new?dry_run=1&{asked}", f"Dry run of {what}", f"press-problem-dry-run-{kind}"),
+            Press(f"sweeps/new?{asked}", f"Sweep {what}", f"press-problem-sweep-{kind}"),
+        ]
+    record = rest.rpartition(" ")[0]
+    if kind == "record" and record in {each["id"] for each in found["protection_records"]}:
+        return [Press(f"protections/release?id={quote(record)}", "Release", f"press-problem-release-{record}", True)]
+    return []
+
+
+_DID = {
+    "entries": "entries read",
+    "range_deletes": "cells swept",
+    "aborted_deletes": "aborted versions deleted",
+    "versions": "versions examined",
+    "deleted": "versions deleted",
+    "dropped": "tombstones dropped",
+    "bytes_rewritten": "bytes rewritten",
+}
+_UNTOLD = frozenset({"runs", "seconds", "timestamps", "cleaned_partitions"})
+_JOBS = {"sweep": "swept", "dry_run": "dry run, would be", "legacy": "scanned", "reconcile": "protections"}
+
+
+def did(jobs: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Of a run, a sentence for each kind of its work; whatever kind that is."""
+    said = []
+    for job, sums in jobs.items():
+        figures = [
+            f"{grouped(round(number))} {_DID.get(name, name.replace('_', ' ').replace('.', ' '))}"
+            for name, number in sums.items()
+            if name not in _UNTOLD
+        ]
+        said.append(f"{_JOBS.get(job, job.replace('_', ' '))}: {', '.join(figures) or 'nothing to do'}")
+    return said
 
 
 def strips(found: Document) -> list[Strip]:
@@ -79,8 +139,8 @@ def heat_cell(shard: Document, allowed: int) -> HeatCell:
         label = f"{shard['strategy']} shard {shard['shard']}: how far behind is not known"
         return HeatCell(shard["shard"], "unknown", "?", label)
     least = "at least " if shard["lag_at_least"] else ""
-    label = f"{shard['strategy']} shard {shard['shard']}: {least}{span(lag)} behind, {span(allowed)} are allowed"
-    number, unit = span(lag).split()[:2]
+    label = f"{shard['strategy']} shard {shard['shard']}: {least}{short(lag)} behind, {short(allowed)} are allowed"
+    number, unit = short(lag).split()[:2]
     return HeatCell(shard["shard"], level(lag / allowed), number + unit[0], label)
 
 
@@ -94,29 +154,43 @@ def furthest_behind(shards: Iterable[Document], allowed: Mapping[str, int]) -> l
     return sorted(known, key=lambda each: -each["lag_s"] / allowed[each["strategy"]])[:MOST_BEHIND]
 
 
-def charts(past: Document, now_ms: int) -> Document | None:
-    """Series over time for the browser to draw; None if nothing is on record yet. A step in which nobody worked is not
-    on record: there nothing was swept, and nothing was counted."""
-    points = {point["at_ms"]: point for point in past["points"]}
+def charts(past: Document, found: Document) -> Document | None:
+    """Series over the last days for the browser to draw; None if nothing is on record yet. They end now, with what the
+    clock says. A step in which nobody worked is not on record: there nothing was swept, and nothing was counted."""
+    now_ms, step_ms = found["now_ms"] // _MINUTE_MS * _MINUTE_MS, past["step_s"] * 1000
+    points = {point["at_ms"]: point for point in past["points"] if now_ms - point["at_ms"] <= KEPT_MS}
     if not points:
         return None
-    step_ms = past["step_s"] * 1000
     times = range(min(points), max(now_ms, min(points) + 1), step_ms)
-    strategies = sorted({name.partition(":")[2] for point in points.values() for name in point["work"] if ":" in name})
     work = [(points.get(at) or {"work": {}})["work"] for at in times]
     samples = [(points.get(at) or {"sample": None})["sample"] for at in times]
-    lagging = sorted({strategy for sample in samples if sample for strategy in sample["lag_s"]})
+    swept = sorted({name.partition(":")[2] for each in work for name in each if name.startswith("sweep:")})
+    now = {name: each for name, each in found["strategies"].items() if each["lag_s"] is not None}
     return {
-        "times": [at // 1000 for at in times],
+        "times": [*(at // 1000 for at in times), now_ms // 1000],
         "throughput": {
-            strategy: [each.get(f"sweep:{strategy}", {}).get("entries", 0) * 60 / past["step_s"] for each in work]
-            for strategy in strategies
+            strategy: [
+                *(each.get(f"sweep:{strategy}", {}).get("entries", 0) * 60 / past["step_s"] for each in work),
+                None,
+            ]
+            for strategy in swept
+        },
+        "backlog": {
+            name: [
+                *((sample.get("backlog") or {}).get(name) if sample else None for sample in samples),
+                each["backlog"]["entries_estimated"],
+            ]
+            for name, each in found["strategies"].items()
         },
         "lag": {
-            strategy: [sample["lag_s"].get(strategy, 0) / 3_600 if sample else None for sample in samples]
-            for strategy in lagging
+            name: [
+                *(sample["lag_s"].get(name, 0) / 3_600 if sample else None for sample in samples),
+                each["lag_s"] / 3_600,
+            ]
+            for name, each in now.items()
         },
         "waiting": {
-            name: [sample[name] if sample else None for sample in samples] for name in ("parked", "quarantined")
+            name: [*(sample[name] if sample else None for sample in samples), None]
+            for name in ("parked", "quarantined")
         },
     }

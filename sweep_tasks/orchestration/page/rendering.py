@@ -13,9 +13,8 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from sweep_tasks.durations import short
 from sweep_tasks.orchestration.page.vendored import ASSETS
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def rendered(
@@ -39,20 +38,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"span": span, "grouped": grouped, "moment": moment}
+    made.filters |= {"span": short, "grouped": grouped, "moment": moment}
     return made
-
-
-def span(seconds: float | None) -> str:
-    """The two greatest units, short: 6 h 10 min."""
-    if seconds is None:
-        return "unknown"
-    left, parts = int(seconds), list[str]()
-    for size, name in _UNITS:
-        if left >= size:
-            parts.append(f"{left // size} {name}")
-            left %= size
-    return " ".join(parts[:2]) or "0 s"
 
 
 def grouped(number: int | None) -> str:

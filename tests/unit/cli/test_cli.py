@@ -174,6 +174,16 @@ class TestStrategies:
             True,
         )
 
+    def test_who_leaves_the_table_out_of_all_turns_is_told_that_nobody_will_do_it(self, url: str) -> None:
+        sweepflow("tables", "create", "app.orders", "--store", url)
+        change = ["tables", "set-strategy", "app.orders", "thorough"]
+        told = sweepflow(*change, "--store", url, SWEEPFLOW_LEGACY_NEVER="app.*")
+        assert "it has to be asked for: the DAG legacy_sweep leaves it out (setting legacy_never)" in told.out
+        show = ["tables", "show", "app.orders", "--json", "--store", url]
+        shown = sweepflow(*show, SWEEPFLOW_LEGACY_BUDGET_S="0").document
+        assert "legacy_budget_s" in shown["scan_not_by_turns"]
+        assert sweepflow(*show).document["scan_not_by_turns"] is None
+
     def test_a_table_or_strategy_that_does_not_exist_is_refused(self, url: str) -> None:
         assert sweepflow("tables", "set-strategy", "app.nowhere", "thorough", "--store", url).code == 3
         assert sweepflow("tables", "set-strategy", "app.nowhere", "careless", "--store", url).code == 2

@@ -35,6 +35,17 @@ def test_a_pause_from_its_beginning_to_its_end(url: str) -> None:
     assert "seen enough" in ask(url, "journal").out
 
 
+def test_what_is_released_and_retried_by_command_is_in_the_journal_too(url: str) -> None:
+    assert ask(url, "protect", "shop.items", "--id", "backup").code == 0
+    assert ask(url, "release", "backup", "--reason", "the backup is done", "--yes").code == 0
+    assert ask(url, "queue", "quarantine", "retry").code == 0
+    notes = ask(url, "journal", "--json").document["notes"]
+    assert [(note["by"], note["what"], note["about"], note["reason"], note["outcome"]) for note in notes] == [
+        (getpass.getuser(), "retry", "quarantined entries", "none was given", "done"),
+        (getpass.getuser(), "release", "backup", "the backup is done", "done"),
+    ]
+
+
 def test_everything_is_paused_and_a_sweep_says_so(url: str) -> None:
     assert ask(url, "pause", "--everything", "--reason", "an incident").code == 0
     assert {each["stopped"] for each in sweep_now(url).document["shards"]} == {"paused"}

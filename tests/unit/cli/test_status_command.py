@@ -5,16 +5,24 @@ from __future__ import annotations
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
+from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.opening import open_store
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.encoding import cells_column, shared_row
+from sweep_tasks.queue.progress import Progress
+from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from tests.support.command import COMMAND, Answer
 from tests.unit.cli.test_protection_commands import run as sweepflow
@@ -37,7 +45,7 @@ class TestHealth:
         for_people = sweepflow("status", "--store", url, COLUMNS="200")
         assert for_people.code == 7
         assert "sweeping is behind" in for_people.out
-        assert "→ no sweep of them has ended in the last two hours" in for_people.out
+        assert for_people.out.count("→ no sweep of it has ended in the last two hours") == 2
 
     def test_what_somebody_should_look_at_is_another_code(self, url: str) -> None:
         with open_store(url, Settings()) as store:
@@ -54,6 +62,25 @@ class TestHealth:
         assert sweepflow("status", "--watch", "--json", "--store", url).code == 2
 
 
+def test_of_many_shards_the_furthest_behind_are_shown(url: str) -> None:
+    with open_store(url, Settings()) as store:
+        Puncher(store).record(Punch(1_000, 0))
+        Puncher(store).record(Punch(SystemClock().now_ms() - 60_000, 10**6))
+        progress = Progress(store)
+        progress.raise_shards(40)
+        for shard in range(40):
+            if shard != 33:
+                progress.advance(SweepStrategy.CONSERVATIVE, shard, 10**6)
+                progress.advance(SweepStrategy.THOROUGH, shard, 10**6)
+    lines = sweepflow("status", "--store", url, COLUMNS="200").out.splitlines()
+    rows = [line for line in lines if line.startswith("│ conservative") or line.startswith("│ thorough")]
+    assert len(rows) == 16
+    assert [row.split("│")[2].strip() for row in rows[:2]] == ["33", "33"]
+    assert any(line.startswith("and 64 more shards, ") for line in lines)
+    every = sweepflow("status", "--all", "--store", url, COLUMNS="200").out
+    assert sum(line.startswith(("│ conservative", "│ thorough")) for line in every.splitlines()) == 80
+
+
 def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
     sweep_now("--store", url)
     found = sweepflow("status", "--json", "--store", url).document
@@ -66,25 +93,45 @@ def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
     assert sweepflow("status", "--json", "--store", url).document["shards"][0]["last_run"] == conservative["last_run"]
 
 
-def test_watching_shows_it_again_until_it_is_ended(url: str) -> None:
-    """In a terminal of its own, which is what it draws on."""
+@contextmanager
+def watching(url: str) -> Iterator[Callable[[bytes, int], None]]:
+    """In a terminal of its own, which is what it draws on; until something was seen so often. Ends well with Ctrl-C."""
     controller, terminal = pty.openpty()
     command = [COMMAND, "status", "--watch", "--every", "0.5", "--store", url]
-    watching = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True)
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True)
     os.close(terminal)
-    seen = b""
-    deadline = time.monotonic() + 60
-    while seen.count(b"all is well") < 2:
-        assert time.monotonic() < deadline, seen
-        seen += os.read(controller, 65_536)
-    watching.send_signal(signal.SIGINT)
+
+    def until_seen(what: bytes, times: int) -> None:
+        seen = b""
+        deadline = time.monotonic() + 60
+        while seen.count(what) < times:
+            assert time.monotonic() < deadline, seen
+            seen += os.read(controller, 65_536)
+
+    yield until_seen
+    process.send_signal(signal.SIGINT)
     try:
-        while chunk := os.read(controller, 65_536):
-            seen += chunk
+        while os.read(controller, 65_536):
+            continue
     except OSError:  # how a terminal says that nobody is left on it
         pass
     os.close(controller)
-    assert watching.wait(timeout=60) == 0
+    assert process.wait(timeout=60) == 0
+
+
+def test_watching_shows_it_again_until_it_is_ended_and_goes_on_while_the_store_is_away(url: str) -> None:
+    file = Path(url.removeprefix("sqlite:///"))
+    with watching(url) as until_seen:
+        until_seen(b"all is well", 2)
+        with closing(sqlite3.connect(file)) as connection:
+            named = "SELECT name FROM sqlite_master WHERE name LIKE '%pauses#__'"
+            (name,) = connection.execute(named).fetchone()
+            connection.execute(f'ALTER TABLE "{name}" RENAME TO elsewhere')
+            connection.commit()
+            until_seen(b"not up to date since", 1)
+            connection.execute(f'ALTER TABLE elsewhere RENAME TO "{name}"')
+            connection.commit()
+        until_seen(b"all is well", 1)
 
 
 class TestExplain:
@@ -120,8 +167,17 @@ class TestExplain:
         by_shard = ("explain", "--strategy", "conservative", "--shard", "0", "--store", url)
         found = sweepflow(*by_shard, "--json", SWEEPFLOW_RETENTION_S="0").document
         assert [(each["reason"], each["entries"]) for each in found["blocks"]] == [("queued", 5)]
-        assert "nothing waits here" in sweepflow("explain", "app.other", "--store", url).out
         assert "within the retention" in sweepflow(*by_shard, COLUMNS="200").out
+        assert "nothing waits here" in sweepflow("explain", "app.other", "--store", url).out
+        with open_store(url, Settings()) as store:
+            store.create_table(TableRef.parse("app.kept"), TableMetadata(SweepStrategy.NOTHING))
+            garbled = Cell(shared_row(0, SweepStrategy.CONSERVATIVE, 0), cells_column(1, 0))
+            store.put(1, {QUEUE_CELLS: {garbled: b"\x02"}})
+        assert "it is never swept" in sweepflow("explain", "app.kept", "--store", url).out
+        sweep_now("--store", url)
+        said = sweepflow("explain", "app.other", "--store", url, COLUMNS="200").out
+        assert "1 entries are set aside and can't be read: they may be of this table" in said
+        assert "nothing waits" not in said
 
     @pytest.mark.parametrize(
         ("arguments", "code", "sentence"),

@@ -123,3 +123,15 @@ def test_airflow_is_not_asked_to_run_without_spark(tmp_path: Path) -> None:
     assert answer.code == 2
     assert "leave out --engine or --airflow" in answer.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_shard_can_be_left_behind_for_somebody_to_find(tmp_path: Path) -> None:
+    made = sweepflow("demo", "--only-load", "--one-behind", "--json", "--folder", str(tmp_path))
+    assert made.code == 0, made.err
+    status = sweepflow("status", "--store", made.document["store"], "--json")
+    assert (status.code, status.document["health"]["verdict"]) == (7, "behind")
+    behind = [(each["strategy"], each["shard"]) for each in status.document["shards"] if each["behind"]]
+    assert behind == [("conservative", 1)]
+    assert status.document["shards"][1]["backlog"]["entries_estimated"] > 1_000
+    refused = sweepflow("demo", "--one-behind", "--engine", "local", "--folder", str(tmp_path))
+    assert (refused.code, "give --only-load as well" in refused.err) == (2, True)

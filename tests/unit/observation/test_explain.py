@@ -10,19 +10,22 @@ from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.observation import waiting
 from sweep_tasks.observation.blocks import explain_shard, explain_table
 from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.observation.obstacles import Reason
 from sweep_tasks.observation.physical import Remain, remains_of
 from sweep_tasks.observation.waiting import MOST
-from sweep_tasks.observation.wording import says
-from sweep_tasks.queue.encoding import FINE
+from sweep_tasks.observation.wording import Known, says
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.queue.encoding import FINE, write_bytes
 from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import shard_of
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.sweep.pauses import Pause
 from sweep_tasks.sweep.run import retry_quarantined
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import CommitTable
@@ -78,6 +81,42 @@ def calls(store: Store, clock: ManualClock) -> int:
     return counting.calls
 
 
+def test_a_cell_with_many_versions_and_shards_takes_as_many_calls_as_any(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
+    """Versions older than the queue: no entry leads to them, and in no shard is one looked for."""
+    world = World(memory, clock)
+    world.write(10_000, 10_001)
+    few = calls(memory, clock)
+    for start in range(1, 1_500):
+        memory.put(start, {TABLE: {A: b"v"}})
+        CommitTable(memory).decide(start, start)
+    Progress(memory).raise_shards(256)
+    assert calls(memory, clock) <= few + 10
+    assert explained(world)[1_499] == ("queued", None)
+
+
+def test_an_entry_deep_in_a_long_queue_is_found(
+    memory: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "MOST", 10)
+    world = World(memory, clock)
+    for start in range(10, 60, 2):
+        world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
+    world.write(100, 101)
+    world.write(110, 111)
+    document = explain_cell(memory, SETTINGS, clock, TABLE, A, bounded=False)
+    assert [(each["start"], each["position"]) for each in document["queue"]] == [(100, None), (110, None)]
+
+
+def test_an_entry_tells_its_place_in_the_queue(world: World) -> None:
+    world.write(10, 11, [B, Cell(b"other", b"c")])
+    world.write(20, 21)
+    world.write(30, 31)
+    document = explain_cell(world.store, SETTINGS, world.clock, TABLE, A, bounded=False)
+    assert [(each["start"], each["position"]) for each in document["queue"]] == [(20, 3), (30, 4)]
+
+
 def test_below_more_parked_entries_than_are_read_it_is_looked_up(world: World) -> None:
     """By the holds, each of which is found by its first entry."""
     world.write(10, 11)
@@ -107,6 +146,17 @@ def test_what_a_table_restored_later_left_in_the_quarantine_is_named(world: Worl
     assert explained(world, table=later) == {10: ("quarantined", reason), 20: ("newest", None)}
     retry_quarantined(world.store, SETTINGS, world.clock)
     assert explained(world, table=later) == {-1: ("newest", None), 20: ("newest", None)}
+
+
+def test_a_retry_may_be_of_the_first_few_and_says_whether_that_was_all(world: World) -> None:
+    world.write(5, 6)
+    for start in (20, 22, 24):
+        world.enter(start, write_bytes(999, A, False))
+    TimestampService(world.store).move_past(50)
+    world.sweep(50)
+    assert retry_quarantined(world.store, SETTINGS, world.clock, most=2) == (0, 2, False)
+    assert retry_quarantined(world.store, SETTINGS, world.clock, most=3) == (0, 3, True)
+    assert retry_quarantined(world.store, SETTINGS, world.clock) == (0, 3, True)
 
 
 def test_an_entry_that_cannot_be_read_is_taken_for_that_of_the_version_written_with_it(world: World) -> None:
@@ -186,6 +236,41 @@ class TestBlocks:
         found = explain_shard(world.store, SETTINGS, world.clock, CONSERVATIVE, 0, most=100)
         assert (found["entries"], found["at_least"]) == (100, True)
 
+    def test_a_quiet_table_behind_a_busy_one_is_not_said_to_be_swept(self, world: World) -> None:
+        for start in range(10, 500, 2):
+            world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
+        other = TableRef.parse("app.quiet")
+        Catalog(world.store).create(other, TableMetadata())
+        world.write(600, 601, table=other)
+        found = explain_table(world.store, SETTINGS, world.clock, other, most=100)
+        assert (found["blocks"], found["at_least"]) == ([], True)
+        assert explain_table(world.store, SETTINGS, world.clock, other)["entries"] == 1
+
+    def test_what_one_queue_does_not_need_is_left_to_the_others(self, world: World) -> None:
+        for start in range(10, 500, 2):
+            world.write(start, start + 1, [Cell(b"%d" % start, b"c")], table=THOROUGH_TABLE)
+        found = explain_table(world.store, SETTINGS, world.clock, THOROUGH_TABLE, most=400)
+        assert (found["entries"], found["at_least"]) == (245, False)
+
+    def test_what_is_set_aside_waits_too(self, world: World) -> None:
+        world.write(10, 11)
+        world.enter(20, b"\x02")
+        world.enter(22, write_bytes(999, A, False))
+        TimestampService(world.store).move_past(50)
+        world.sweep(50)
+        by_shard = explain_shard(world.store, SETTINGS, world.clock, CONSERVATIVE, 0)
+        assert [(each["reason"], each["entries"]) for each in by_shard["blocks"]] == [("quarantined", 1)] * 2
+        by_table = explain_table(world.store, SETTINGS, world.clock, TABLE)
+        assert (by_table["blocks"], by_table["unreadable"]) == ([], 2)
+        later = TableRef.parse("app.later")
+        name = str(later).encode()
+        world.enter(60, b"\x00" + bytes([len(name)]) + name + b"\x05row-a\x03col\x00")
+        world.write(62, 63)
+        world.sweep(100)
+        Catalog(world.store).create(later, TableMetadata())
+        found = explain_table(world.store, SETTINGS, world.clock, later)
+        assert [(each["reason"], each["entries"]) for each in found["blocks"]] == [("quarantined", 1)]
+
     def test_a_table_that_does_not_exist_is_refused(self, world: World) -> None:
         with pytest.raises(UnknownTable):
             explain_table(world.store, SETTINGS, world.clock, TableRef.parse("app.none"))
@@ -193,10 +278,26 @@ class TestBlocks:
 
 def test_every_reason_has_a_sentence() -> None:
     for reason in Reason:
-        told = says({"reason": reason, "by": "x", "until": 1_000}, {}, 2_000)
+        told = says({"reason": reason, "by": "x", "until": 1_000}, Known(2_000))
         assert told
         assert "{" not in told
-    assert "until 1970-01-01 00:00:01 UTC" in says({"reason": "retention", "by": None, "until": 1_000}, {}, 2_000)
+    assert "until 1970-01-01 00:00:01 UTC" in says({"reason": "retention", "by": None, "until": 1_000}, Known(2_000))
+
+
+def test_sentences_name_who_and_since_when() -> None:
+    backup = Record(
+        "nightly", 5, Mode.AT, (Target(TABLE),), meta_type="airflow_run", meta={"dag": "export"}, created_ms=60_000
+    )
+    known = Known(3_660_000, {"nightly": backup}, {"app.items": Pause("ada", "a look", 1_000)}, {935: 60_000}.get)
+    assert says({"reason": "protected", "by": "nightly"}, known) == (
+        "protected by the record nightly of owner type airflow_run (dag export), since 1970-01-01 00:01:00 UTC (1 hour)"
+    )
+    assert says({"reason": "open_transaction", "by": "ada@host since 935"}, known) == (
+        "needed by the open transaction of ada@host since 935, open since 1970-01-01 00:01:00 UTC (1 hour)"
+    )
+    assert says({"reason": "paused", "by": "app.items"}, known) == (
+        "app.items is paused by ada since 1970-01-01 00:00:01 UTC (a look): it waits until somebody resumes it"
+    )
 
 
 class TestPhysical:

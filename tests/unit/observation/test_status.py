@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks import metrics
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.model import Cell, Span, TableRef
-from sweep_tasks.observation.entering import enter_sweep
+from sweep_tasks.observation.entering import enter_compaction, enter_sweep
 from sweep_tasks.observation.history import history
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.status import status
 from sweep_tasks.observation.tally import Try
+from sweep_tasks.observation.values import values
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.progress import QUEUES, Progress
@@ -61,7 +63,7 @@ class TestDocument:
         ]  # fmt: skip
         (problem,) = found["health"]["problems"]
         assert problem["sentence"].startswith("thorough shard 0 is 3 hours 1 minute behind, allowed is 3 hours")
-        assert "no sweep of them has ended in the last two hours" in problem["do"]
+        assert "no sweep of it has ended in the last two hours" in problem["do"]
 
     def test_the_transaction_that_holds_sweeps_back_is_named(
         self, store: Store, settings: Settings, clock: ManualClock
@@ -72,8 +74,30 @@ class TestDocument:
         found = status(store, settings, clock)
         assert found["oldest_open_transaction"] == {
             "lease": 935, "owner": "importer on host-7", "start": None, "age_s": 7 * HOUR_S,
+            "since": "1970-01-04 21:00:00+00:00", "age_at_least": False,
         }  # fmt: skip
-        assert all("importer on host-7" in each["do"] for each in found["health"]["problems"])
+        said = "the transaction of importer on host-7 is open since 1970-01-04 21:00:00 UTC"
+        assert all(each["do"].startswith(said) for each in found["health"]["problems"])
+
+    def test_a_transaction_older_than_the_wall_clock_map_is_at_least_as_old_as_that(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        hourly_punches(store, 90, 100)
+        swept_to_hour(store, 93)
+        Leases(store, 30).take(5, "importer on host-7")
+        oldest = status(store, settings, clock)["oldest_open_transaction"]
+        assert (oldest["age_s"], oldest["age_at_least"]) == (10 * HOUR_S, True)
+        (told,) = [each.value for each in values(store, settings, clock) if each.metric is metrics.OLDEST_OPEN]
+        assert told == 10 * HOUR_S, "the alert on its age must see it"
+
+    def test_reads_that_are_about_to_fail_need_somebody(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        report = {"dry_run": False, "node": "10.0.0.2", "dropped": 0, "bytes_rewritten": 0, "kept": {},
+                  "tombstones": {"after": 20}, "near_failing": [{}]}  # fmt: skip
+        enter_compaction(store, clock, report, Try("compaction", "r", "report"))
+        found = status(store, settings, clock)
+        assert (found["health"]["verdict"], about(found)) == ("attention", ["reads on 10.0.0.2"])
 
     def test_a_run_that_ends_at_its_limit_is_told_from_one_that_does_not_run(
         self, store: Store, settings: Settings, clock: ManualClock
@@ -101,7 +125,10 @@ class TestDocument:
         take_sample(store, clock)
         found = status(store, settings, clock)
         assert found["parked"] == {"total": 3, "by_reason": {"protected": 2, "grace": 1}, "at_least": False}
-        assert found["quarantined"] == {"total": 1, "by_shard": {"conservative/0": 1}, "at_least": False}
+        assert found["quarantined"] == {
+            "total": 1, "by_shard": {"conservative/0": 1}, "at_least": False,
+            "by_reason": {"bytes: no queued write starts with 02": 1},
+        }  # fmt: skip
         assert [each["parked"] for each in found["shards"]] == [2, 1]
         (record,) = found["protection_records"]
         assert (record["id"], record["entries_held"], record["tables"]) == ("backup", 2, ["app.items"])
@@ -184,3 +211,31 @@ class TestCost:
                 enter_sweep(memory, clock, swept, Try("targeted_sweep", "r", f"{strategy}.shard_{shard}"))
         take_sample(memory, clock)
         assert self.calls(memory, settings, clock) <= few <= 25
+
+
+class TestBacklog:
+    def test_before_the_first_sweep_it_is_counted_and_then_reckoned(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        world = World(store, clock)
+        for start in range(10, 30, 2):
+            world.write(start, start + 1)
+        assert status(store, settings, clock)["shards"][0]["backlog"]["entries_estimated"] is None
+        take_sample(store, clock)
+        backlog = status(store, settings, clock)["shards"][0]["backlog"]
+        assert (backlog["entries_estimated"], backlog["at_least"]) == (10, False)
+        enter_sweep(store, clock, world.sweep(20).document(), Try("targeted_sweep", "r", "shard_0"))
+        reckoned = status(store, settings, clock)["shards"][0]["backlog"]["entries_estimated"]
+        assert reckoned == round(5 * (29 - 19) / 20), "five entries in the first twenty timestamps"
+        sample = take_sample(store, clock)
+        assert sample["backlog"] == {"by_shard": {"conservative/0": reckoned, "thorough/0": 0}, "at_least": False}
+        (point,) = [each["sample"] for each in history(store)["points"]]
+        assert point["backlog"] == {"conservative": reckoned, "thorough": 0}
+
+    def test_counting_it_is_bounded_and_says_so(self, memory: MemoryStore, clock: ManualClock) -> None:
+        world = World(memory, clock)
+        for start in range(10, 30, 2):
+            world.write(start, start + 1)
+        assert take_sample(memory, clock, most=4)["backlog"] == {
+            "by_shard": {"conservative/0": 4, "thorough/0": 0}, "at_least": True
+        }  # fmt: skip

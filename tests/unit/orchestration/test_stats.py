@@ -9,9 +9,17 @@ import pytest
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk.observability import stats
 
+from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreBusy
-from sweep_tasks.orchestration.stats import operations_told, tell_compaction, tell_report
+from sweep_tasks.observation.status import status
+from sweep_tasks.observation.tally import Try
+from sweep_tasks.orchestration.stats import operations_told, tell_compaction, tell_report, tell_status, tell_sweep
 from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted
+from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
+from tests.support.clock import ManualClock
+from tests.unit.sweep.world import World
 
 
 class Figures:
@@ -83,4 +91,37 @@ def test_a_round_on_a_node_is_told_in_figures_and_a_dry_run_has_dropped_nothing(
         "sweepflow.compaction.10_0_0_2.tombstones": 20,
         "sweepflow.compaction.10_0_0_2.near_failing": 1,
         "sweepflow.compaction.10_0_0_2.kept.gc_grace": 20,
+    }
+
+
+def test_a_sweep_is_told_in_figures_and_a_dry_run_is_not(
+    figures: Figures, memory: MemoryStore, clock: ManualClock
+) -> None:
+    world = World(memory, clock)
+    for start in (10, 20):
+        world.write(start, start + 1)
+    summary = world.sweep(100).document()
+    by = Try("targeted_sweep", "r", "conservative.shard_0")
+    tell_sweep(summary | {"dry_run": True}, by)
+    assert figures.counted == {}
+    tell_sweep(summary, by)
+    assert figures.counted["sweepflow.sweep.entries.conservative.0"] == 2
+    assert figures.counted["sweepflow.sweep.runs.conservative.0"] == 1
+    assert figures.counted["sweepflow.sweep.quarantined.conservative.0"] == 0
+
+
+def test_how_the_store_is_is_told_as_the_page_shows_it(
+    figures: Figures, memory: MemoryStore, clock: ManualClock
+) -> None:
+    world = World(memory, clock)
+    Puncher(memory).punch(TimestampService(memory), clock)
+    world.write(10, 11)
+    clock.advance(5 * 3_600)
+    tell_status(status(memory, Settings(), clock))
+    assert figures.standing == {
+        "sweepflow.health": 2,
+        "sweepflow.lag.seconds.conservative.0": 18_000,
+        "sweepflow.lag.seconds.thorough.0": 18_000,
+        "sweepflow.backlog.timestamps.conservative.0": 12,
+        "sweepflow.backlog.timestamps.thorough.0": 12,
     }

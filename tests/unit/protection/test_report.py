@@ -5,8 +5,9 @@ import json
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.durations import words
 from sweep_tasks.protection.ledger import Meta
-from sweep_tasks.protection.report import Finding, Outcome, Report, problems, readable, words
+from sweep_tasks.protection.report import Finding, Outcome, Report, problems, readable
 
 HOUR_S, DAY_S = 3_600, 86_400
 SETTINGS = Settings(max_protection_records=10, max_protection_spans=100)

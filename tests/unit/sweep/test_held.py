@@ -214,3 +214,12 @@ class TestBounds:
         wanted = [record for record in records if record.id != "many"]
         assert HeldBack(crowd.store, clock=crowd.clock).by_each(wanted, records)["one_more"].entries == 1
         assert sum(read) == 3, "two of the twelve, to see whose they are"
+
+
+def test_whoever_can_not_wait_is_told_that_there_may_be_more(world: World) -> None:
+    world.write(10, 11)
+    world.protect("snap", 20)
+    world.write(30, 31)
+    world.sweep(60)
+    records = ProtectionCatalog(world.store).records()
+    assert HeldBack(world.store, 10, world.clock, longest_s=-1).by_each(records, records)["snap"] == Held(at_least=True)

@@ -56,21 +56,152 @@ document.addEventListener("click", (event) => {
     dialog.close();
   }
 });
-// An answer that is no question (the store is down, rights are gone) is shown as the page that it is.
+// An answer that is no question (the store is down, rights are gone) is shown as the page that it is. What stands in for
+// the overview while the store is down is taken like the overview.
 document.addEventListener("htmx:beforeSwap", (event) => {
-  if (event.detail.xhr.status >= 400 && event.detail.target?.id === "dialog") {
-    window.location.assign(event.detail.pathInfo.requestPath);
-  }
-  if (event.detail.xhr.status === 503 && event.detail.target?.id === "overview") {
+  const { xhr, target, pathInfo } = event.detail;
+  if (xhr.status >= 400 && target?.id === "dialog") window.location.assign(pathInfo.requestPath);
+  if (xhr.status === 503 && target?.id === "overview") {
     event.detail.shouldSwap = true;
     event.detail.isError = false;
-    event.detail.selectOverride = "#overview";
   }
+  // Not while somebody has pressed something in it, or is being asked: the next one will do.
+  if (target?.id === "overview" && (pressed || document.getElementById("dialog")?.open)) event.detail.shouldSwap = false;
+  if (target?.id === "overview" && event.detail.shouldSwap) remember(target);
+});
+let pressed = 0;
+document.addEventListener("htmx:beforeSend", (event) => { if (event.detail.requestConfig.elt.matches(".press")) pressed += 1; });
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (!event.detail.requestConfig.elt.matches(".press")) return;
+  pressed -= 1;
+  told({ id: "press" }, event.detail.xhr.status ? null : "");
+});
+// Once is enough: whoever presses twice has asked for one thing.
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("form[data-once]");
+  if (!form) return;
+  if (form.ariaBusy === "true") return event.preventDefault();
+  form.ariaBusy = "true";
+  const button = form.querySelector("button[type=submit]");
+  if (button) button.textContent = `${button.textContent.trim()} …`;
+});
+
+// --- how old is what is shown? --------------------------------------------------------------------------------------
+
+const fetched = new Map(), trouble = new Map();
+
+function clock(at) {
+  return at.toISOString().slice(11, 19);
+}
+
+function told(element, why) {
+  if (!element?.id) return;
+  if (why === null) {
+    fetched.set(element.id, new Date());
+    trouble.delete(element.id);
+  } else {
+    trouble.set(element.id, why);
+  }
+  const notice = document.getElementById("stale");
+  if (!notice) return;
+  const lines = [...trouble].map(([id, reason]) => {
+    if (id === "press") return "Airflow did not answer what you pressed: nothing was done, press it again.";
+    const what = id === "overview" ? "This page" : `What it says of ${document.getElementById(id)?.dataset.what ?? id}`;
+    return `${what} is not up to date since ${clock(fetched.get(id) ?? opened)} UTC, because ${reason}.`;
+  });
+  notice.hidden = lines.length === 0;
+  const text = lines.join(" ");
+  if (notice.textContent !== text) notice.textContent = text;
+  document.body.classList.toggle("outdated", trouble.has("overview"));
+}
+
+function whatIsWrong(xhr) {
+  if (xhr.status === 401 || xhr.status === 403) return "your login has run out or your rights have changed: log in again";
+  return xhr.status ? `Airflow answered with ${xhr.status}` : "Airflow does not answer";
+}
+
+const opened = new Date();
+document.addEventListener("htmx:afterRequest", (event) => {
+  const { xhr, successful, requestConfig } = event.detail; // the element itself may be replaced by now
+  const known = successful || (xhr.status === 503 && requestConfig.elt.id === "overview");
+  if (!requestConfig.elt.matches(".press")) told(requestConfig.elt, known ? null : whatIsWrong(xhr));
+});
+for (const kind of ["htmx:sendError", "htmx:timeout"]) {
+  document.addEventListener(kind, ({ detail: { requestConfig: { elt } } }) => {
+    if (!elt.matches(".press")) told(elt, "Airflow does not answer");
+  });
+}
+
+// --- what a new overview must not take away: how far a table is scrolled, the shard that is looked at, a chart ----------
+
+let before = null;
+
+function remember(overview) {
+  before = {
+    scrolled: new Map([...overview.querySelectorAll(".scroll")].map((each) => [each.ariaLabel, each.scrollLeft])),
+    looked: new Map([...overview.querySelectorAll("[data-strip]")].map((each) => [each.id, each.dataset.at])),
+    charts: new Map([...overview.querySelectorAll(".chart")].map((each) => [each.id, each])),
+    times: overview.querySelector("[data-times]")?.dataset.times,
+  };
+}
+
+function restore() {
+  if (!before) return;
+  for (const each of document.querySelectorAll("#overview .scroll")) {
+    each.scrollLeft = before.scrolled.get(each.ariaLabel) ?? 0;
+  }
+  for (const strip of document.querySelectorAll("#overview [data-strip]")) {
+    const at = before.looked.get(strip.id);
+    if (at !== undefined) look(strip, Number(at));
+  }
+  const times = document.querySelector("#overview [data-times]")?.dataset.times;
+  for (const place of document.querySelectorAll("#overview .chart")) {
+    const old = before.charts.get(place.id);
+    const same = old?.dataset.series === place.dataset.series && times === before.times;
+    if (old && (same || old.matches(".looked-at"))) place.replaceWith(old);
+  }
+  before = null;
+}
+
+document.addEventListener("pointerover", (event) => {
+  for (const each of document.querySelectorAll(".chart.looked-at")) each.classList.remove("looked-at");
+  event.target.closest?.(".chart")?.classList.add("looked-at");
+});
+
+// --- the strip: one stop for the tab key, arrows from shard to shard, and a line that says what a field means -----------
+
+function look(strip, number) {
+  const cells = [...strip.children];
+  if (!cells.length) return;
+  const at = Math.max(0, Math.min(cells.length - 1, number));
+  cells.forEach((cell, index) => { cell.ariaSelected = String(index === at); });
+  strip.dataset.at = at;
+  strip.setAttribute("aria-activedescendant", cells[at].id);
+  const readout = document.getElementById(strip.id.replace("strip-", "readout-"));
+  if (readout) readout.textContent = cells[at].ariaLabel;
+}
+
+document.addEventListener("keydown", (event) => {
+  const strip = event.target.closest?.("[data-strip]");
+  if (!strip) return;
+  const at = Number(strip.dataset.at ?? -1), last = strip.children.length - 1;
+  const goes = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: last };
+  if (!(event.key in goes)) return;
+  event.preventDefault();
+  look(strip, goes[event.key]);
+});
+document.addEventListener("focusin", (event) => {
+  const strip = event.target.closest?.("[data-strip]");
+  if (strip && strip.dataset.at === undefined) look(strip, 0);
+});
+document.addEventListener("pointerover", (event) => {
+  const cell = event.target.closest?.("[data-strip] > li");
+  if (cell) look(cell.parentElement, [...cell.parentElement.children].indexOf(cell));
 });
 
 // --- drawing ------------------------------------------------------------------------------------------------------------
 
-const drawn = [];
+const drawn = new Map();
 const LEAST_S = 6 * 3600; // a single point would else stand somewhere between years
 
 function colour(name) {
@@ -86,12 +217,18 @@ function moment(seconds) { // in UTC, like everything else on the page
   return new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
 }
 
-function draw() {
+function draw(again = true) {
   if (!window.uPlot) return;
-  drawn.splice(0).forEach((chart) => chart.destroy());
+  for (const [place, chart] of drawn) {
+    if (again || !place.isConnected) {
+      chart.destroy();
+      drawn.delete(place);
+    }
+  }
   const ink = colour("--quiet"), line = colour("--line"), lines = [colour("--series-1"), colour("--series-2")];
-  for (const place of document.querySelectorAll(".chart[data-times]")) {
-    const times = JSON.parse(place.dataset.times), given = Object.entries(JSON.parse(place.dataset.series));
+  for (const place of document.querySelectorAll(".chart[data-series]")) {
+    if (drawn.has(place)) continue;
+    const times = JSON.parse(place.closest("[data-times]").dataset.times), given = Object.entries(JSON.parse(place.dataset.series));
     const hours = (_, marks) => marks.map((at) => moment(at).slice(at % 86400 ? 11 : 5, at % 86400 ? 16 : 10));
     const axis = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
     const unit = place.dataset.unit;
@@ -100,7 +237,7 @@ function draw() {
       label, stroke: lines[number % lines.length], width: 2, spanGaps: true, points: { show: few, size: 5 },
       value: (_, value) => (value == null ? "–" : `${+value.toFixed(2)} ${unit}`),
     }));
-    drawn.push(new window.uPlot(
+    drawn.set(place, new window.uPlot(
       {
         width: place.clientWidth, height: 180, series: [{ value: (_, at) => (at == null ? "–" : moment(at)) }, ...series],
         axes: [{ ...axis, values: hours }, { ...axis, size: 55 }], scales: {
@@ -115,8 +252,12 @@ function draw() {
   }
 }
 
-document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.target?.id === "overview") draw(); });
-window.addEventListener("resize", draw);
-window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+document.addEventListener("htmx:afterSwap", (event) => {
+  if (event.detail.target?.id !== "overview" && event.detail.elt?.id !== "overview") return;
+  restore();
+  draw(false);
+});
+window.addEventListener("resize", () => draw());
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
 followTheme();
 draw();

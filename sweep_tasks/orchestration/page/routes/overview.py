@@ -1,10 +1,18 @@
-"""The page itself, and the part of it that is fetched anew every few seconds."""
+"""The page itself, and the part of it that is fetched anew every few seconds.
+
+Both have two states: what the store tells, and that it can't be read. The same page stands around either, so that what
+was opened during an outage is whole as soon as the store is back.
+"""
 
 from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from sweep_tasks.clock import SystemClock
+from sweep_tasks.errors import StoreError
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from sweep_tasks.orchestration.page.acting import the_store
 from sweep_tasks.orchestration.page.addresses import airflow_path
@@ -17,16 +25,22 @@ router = APIRouter(tags=["overview"])
 
 @router.get("/")
 def page(request: Request, acts: Acts, message: str = "") -> Response:
-    return _shown(request, acts, "page.html", told(message) if message else None)
+    return _shown(request, "page.html", {"acts": acts, "message": told(message) if message else None})
 
 
 @router.get("/overview")
 def part(request: Request, acts: Acts) -> Response:
-    return _shown(request, acts, "overview.html", None)
+    return _shown(request, "part.html", {"acts": acts})
 
 
-def _shown(request: Request, acts: bool, template: str, message: str | None) -> Response:
-    with the_store() as (store, settings):
-        found = overview(store, settings, SystemClock())
-    values = {"acts": acts, "message": message, "airflow": airflow_path(), "dag": TARGETED_SWEEP}
-    return rendered(request, template, found | values)
+def _shown(request: Request, template: str, around: dict[str, Any]) -> Response:
+    values = around | {"airflow": airflow_path(), "dag": TARGETED_SWEEP}
+    try:
+        with the_store() as (store, settings):
+            found = overview(store, settings, SystemClock())
+    except StoreError as error:
+        now_ms = SystemClock().now_ms()
+        return rendered(
+            request, template, values | {"stopped": str(error), "now_ms": now_ms}, HTTPStatus.SERVICE_UNAVAILABLE
+        )
+    return rendered(request, template, found | values | {"stopped": None})

@@ -19,6 +19,7 @@ from sweep_tasks.sweep.held import HeldBack
 router = APIRouter(prefix="/protections", tags=["protections"])
 
 _MOST = 1_000
+_LONGEST_S = 3.0
 
 
 @router.get("/release", dependencies=[Depends(may_act)])
@@ -26,7 +27,7 @@ def ask(request: Request, token: Token, id: str) -> Response:  # noqa: A002
     with the_store() as (store, settings):
         catalog = ProtectionCatalog(store, settings)
         record = catalog.get(id)
-        held = HeldBack(store, _MOST).by_each([record], catalog.records())[record.id]
+        held = HeldBack(store, _MOST, longest_s=_LONGEST_S).by_each([record], catalog.records())[record.id]
     age = age_s(record, SystemClock().now_ms())
     tables = sorted({str(target.table) for target in record.targets})
     return asked(request, token, "release", {"record": record, "held": held, "age_s": age, "tables": tables})

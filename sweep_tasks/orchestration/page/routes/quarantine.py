@@ -15,6 +15,9 @@ from sweep_tasks.sweep.run import retry_quarantined
 
 router = APIRouter(prefix="/quarantine", tags=["quarantine"])
 
+MOST = 2_000
+"""Entries that are judged while somebody waits."""
+
 
 @router.get("/retry", dependencies=[Depends(may_act)])
 def ask(request: Request, token: Token) -> Response:
@@ -26,8 +29,11 @@ def retry(request: Request, user: GetUserDep, reason: Reason = "") -> Response:
     """Counted anew afterwards, so that the page shows what is left."""
 
     def deed(store: Store, settings: Settings) -> str:
-        retried = retry_quarantined(store, settings, SystemClock())
+        retried = retry_quarantined(store, settings, SystemClock(), MOST)
         take_sample(store, SystemClock())
-        return f"{retried.judged} entries judged, {retried.left} still set aside"
+        said = f"{retried.judged} entries judged, {retried.left} still set aside"
+        if retried.all:
+            return said
+        return f"{said}; only the first {MOST:,} were tried, 'sweepflow queue quarantine retry' tries all"
 
     return done(request, user, "retry", "quarantined entries", reason, deed)

@@ -1,40 +1,95 @@
-"""What compaction runs told, by node."""
+"""What compaction runs told, by node: documents as the steps of a round make them."""
 
 from __future__ import annotations
 
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 
+from sweep_tasks.compaction import rounds, rules
+from sweep_tasks.compaction.documents import of_server, of_verdict
+from sweep_tasks.compaction.rules import Block, FileStatistics
+from sweep_tasks.compaction.runs import Held
+from sweep_tasks.compaction.server import Server, Work
+from sweep_tasks.compaction.summary import Summary
+from sweep_tasks.compaction.thresholds import Thresholds, ThresholdsByTable
+from sweep_tasks.config import Settings
 from sweep_tasks.orchestration.page.rendering import rendered
 from sweep_tasks.orchestration.page.routes.compaction import by_node
 
-
-def measured(node: str, at_s: int, **droppable: int) -> dict[str, Any]:
-    figures = {"files": 3, "bytes": 99, "waiting": 2, "droppable_from_s": None, "gc_grace_s": 864_000}
-    return {"node": node, "at_s": at_s, "tables": {name: figures | {"droppable": n} for name, n in droppable.items()}}
+THRESHOLDS = ThresholdsByTable(Thresholds(), {})
 
 
-def shown(nodes: dict[str, Any]) -> str:
+def measured(node: str, at_s: int, longest_run: int = 0, **droppable: int) -> dict[str, Any]:
+    """As a measurement ends: one file of each table."""
+    summary = Summary(node, at_s, THRESHOLDS, Fraction(1, 2))
+    for name, number in droppable.items():
+        summary.table(f"shop.{name}", 60)
+        told = {"file": f"{name}-Data.db", "table": f"shop.{name}", "bytes": 99, "droppable": number}
+        held = {"waiting": max(2, longest_run), "runs": [Held(7, longest_run, longest_run)] if longest_run else []}
+        summary.add(told | held | {"droppable_from_s": at_s})
+    return summary.document(Path("/statistics"))
+
+
+def planned(node: str, dense: int, blocks: int) -> dict[str, Any]:
+    """Of a file of shop.orders, so many of whose blocks are dense."""
+    dead, live = Block(500, 900, 1_000), Block(0, 0, 1_000)
+    file = FileStatistics("orders-Data.db", [dead] * dense + [live] * (blocks - dense), "shop.orders")
+    verdicts = [of_verdict(each) for each in rules.plan([file], THRESHOLDS)]
+    made = {"node": node, "at_s": 15, "budget_bytes": 1_000, "server": of_server(Server(Work(), repairing=False))}
+    return made | {"files": verdicts, "compactions": [], "blocked": []}
+
+
+def round_on(node: str, longest_run: int = 0) -> list[dict[str, Any]]:
+    """Everything that a dry run on a node leaves behind, in the order of its tasks."""
+    before, plan = measured(node, 10, orders=7), planned(node, 3, 4)
+    done = rounds.compact(Settings(), node, plan, dry_run=True)
+    after = measured(node, 20, longest_run, orders=1, carts=5)
+    return [before, plan, done, after, rounds.report(before, plan, done, after)]
+
+
+def shown(documents: list[Any], **around: Any) -> str:
     request = Request({"type": "http", "root_path": "/sweepflow", "path": "/sweepflow/compaction", "headers": []})
-    return bytes(rendered(request, "compaction.html", {"nodes": nodes}).body).decode()
+    values = {"run": None, "left_out": 0, "dag": "compaction", "airflow": ""} | around
+    return bytes(rendered(request, "compaction.html", values | {"nodes": by_node(documents)}).body).decode()
 
 
 def test_the_last_measurement_of_each_node_counts_whatever_order_they_come_in() -> None:
-    documents = [
-        measured("b", 20, orders=1, carts=5),
-        measured("b", 10, orders=7),
-        {"node": "b", "dry_run": False, "dropped": 1_234, "kept": {"gc_grace": 3, "overlap_too_large": 0}},
-        measured("a", 5),
-        None,
-        ["something else"],
-    ]
+    documents = [*reversed(round_on("b")), measured("a", 5), None, ["something else"]]
     found = by_node(documents)
     assert list(found) == ["a", "b"]
-    assert [(line["table"], line["droppable"]) for line in found["b"]["tables"]] == [("carts", 5), ("orders", 1)]
-    assert "dropped 1\u202f234; 3 are kept by gc grace." in shown(found)
+    lines = [(line["table"], line["droppable"], line["waiting"]) for line in found["b"]["tables"]]
+    assert lines == [("shop.carts", 5, 2), ("shop.orders", 1, 2)]
+    assert "A dry run: nothing was dropped; 6 are kept by not dense; 4 are kept by gc grace." in shown(documents)
+
+
+def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
+    carts, orders = by_node(round_on("b"))["b"]["tables"]
+    assert (orders["dense_files"], orders["densest"]) == (1, 0.75)
+    assert (carts["dense_files"], carts["densest"]) == (0, None)
+    assert "75 %" in shown(round_on("b"))
+    (alone,) = by_node([measured("b", 10, orders=7)])["b"]["tables"]
+    assert (alone["dense_files"], alone["densest"]) == (None, None), "nobody has planned yet"
+
+
+def test_reads_that_are_about_to_fail_come_first_though_the_run_is_red() -> None:
+    fails_at = Thresholds().run_fail
+    text = shown(round_on("b", longest_run=fails_at - 1), run={"dag_run_id": "scheduled__1", "state": "failed"})
+    assert "which failed" in text
+    sentence = "Reads are about to fail on b: table shop.orders: a partition (token 7) has"
+    assert 0 < text.index(sentence) < text.index("<table")
+    *without_a_report, _ = round_on("b", longest_run=fails_at - 1)
+    assert sentence in shown(without_a_report)
+    assert "Reads are about to fail" not in shown(round_on("b"))
+
+
+def test_nodes_that_are_not_shown_are_counted() -> None:
+    run = {"dag_run_id": "scheduled__1", "state": "success"}
+    assert "3 more nodes are not shown here" in shown(round_on("b"), run=run, left_out=3)
 
 
 def test_where_none_has_reported_it_says_so() -> None:
     assert by_node([]) == {}
-    assert "No compaction has reported yet" in shown({})
+    assert "No compaction has reported yet" in shown([])

@@ -13,13 +13,15 @@ from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.journal import Journal
 from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.observation.entering import SWEEP_COUNTS, enter_sweep
 from sweep_tasks.observation.samples import take_sample
+from sweep_tasks.observation.tally import Try
 from sweep_tasks.opening import open_store
-from sweep_tasks.orchestration.page.overview import charts, level, overview
-from sweep_tasks.orchestration.page.rendering import grouped, rendered, span
+from sweep_tasks.orchestration.page.overview import charts, did, level, overview
+from sweep_tasks.orchestration.page.rendering import grouped, rendered
 from sweep_tasks.protection.ledger import Ledger
 from sweep_tasks.protection.records import Mode, Record, Target
-from sweep_tasks.queue.progress import Progress
+from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.sweep.pauses import Pauses
@@ -27,10 +29,11 @@ from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from tests.support.clock import ManualClock
 from tests.support.protections import protect_often
+from tests.unit.sweep.world import World
 
 TABLE = TableRef.parse("app.items")
 SETTINGS = Settings()
-AROUND = {"acts": True, "message": None, "airflow": "", "dag": "targeted_sweep"}
+AROUND = {"acts": True, "stopped": None, "message": None, "airflow": "", "dag": "targeted_sweep"}
 SHARDS, RECORDS = 256, 512
 
 
@@ -51,9 +54,17 @@ def new_store(folder: Path, name: str) -> Store:
 
 
 def fill(store: Store) -> None:
-    """As many shards and records as there may be, all of them in the last sample."""
+    """As many shards and records as there may be, all of them in the last sample, and what sweeps have done."""
     Progress(store).raise_shards(SHARDS)
     protect_often(store, TABLE, RECORDS)
+    summary = {
+        **dict.fromkeys(SWEEP_COUNTS, 7), "dry_run": False, "seconds": {"all": 1.0}, "progress": 9,
+        "progress_before": 1, "stopped": None,
+    }  # fmt: skip
+    for strategy in QUEUES:
+        for shard in range(0, SHARDS, 16):
+            by = Try("targeted_sweep", f"r{shard}", f"{strategy}.shard_{shard}")
+            enter_sweep(store, SystemClock(), summary | {"strategy": strategy.value, "shard": shard}, by)
     take_sample(store, SystemClock())
 
 
@@ -118,28 +129,81 @@ def test_lag_grows_while_nothing_runs(store: Store, clock: ManualClock) -> None:
     assert levels[-1][2] == "conservative shard 0: at least 12 h behind, 4 h are allowed"
 
 
+SAMPLE = {"lag_s": {"thorough": 7_200}, "parked": 2, "quarantined": 0, "backlog": {"thorough": 50}}
+
+
 def test_steps_without_work_are_nought_and_those_without_a_count_are_gaps() -> None:
     step = 900_000
     points = [
         {"at_ms": step, "work": {"sweep:thorough": {"entries": 30}}, "sample": None},
-        {"at_ms": 3 * step, "work": {}, "sample": {"lag_s": {"thorough": 7_200}, "parked": 2, "quarantined": 0}},
+        {"at_ms": 3 * step, "work": {}, "sample": SAMPLE},
     ]
-    drawn = charts({"step_s": 900, "points": points, "runs": []}, 4 * step)
+    strategies = {"thorough": {"lag_s": 9_000, "backlog": {"entries_estimated": 70}}}
+    past = {"step_s": 900, "points": points, "runs": []}
+    drawn = charts(past, {"now_ms": 4 * step, "strategies": strategies})
     assert drawn == {
-        "times": [900, 1_800, 2_700],
-        "throughput": {"thorough": [2.0, 0.0, 0.0]},
-        "lag": {"thorough": [None, None, 2.0]},
-        "waiting": {"parked": [None, None, 2], "quarantined": [None, None, 0]},
+        "times": [900, 1_800, 2_700, 3_600],
+        "throughput": {"thorough": [2.0, 0.0, 0.0, None]},
+        "backlog": {"thorough": [None, None, 50, 70]},
+        "lag": {"thorough": [None, None, 2.0, 2.5]},
+        "waiting": {"parked": [None, None, 2, None], "quarantined": [None, None, 0, None]},
     }
-    assert charts({"step_s": 900, "points": [], "runs": []}, step) is None
+    assert charts(past | {"points": []}, {"now_ms": step, "strategies": strategies}) is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(None, "unknown"), (0, "0 s"), (59, "59 s"), (3_660, "1 h 1 min"), (3_601, "1 h 1 s"), (90_000, "1 d 1 h")],
-)
-def test_a_span_of_time_is_told_in_its_two_greatest_units(seconds: int | None, words: str) -> None:
-    assert span(seconds) == words
+def test_a_year_without_a_run_is_not_drawn_step_by_step() -> None:
+    year = 365 * 86_400_000
+    points = [{"at_ms": 0, "work": {}, "sample": None}, {"at_ms": year - 1_800_000, "work": {}, "sample": None}]
+    drawn = charts({"step_s": 900, "points": points, "runs": []}, {"now_ms": year, "strategies": {}})
+    assert drawn is not None
+    assert len(drawn["times"]) == 3
+    assert charts({"step_s": 900, "points": points[:1], "runs": []}, {"now_ms": year, "strategies": {}}) is None
+
+
+def test_whatever_a_run_did_is_told() -> None:
+    assert did({"legacy": {"runs": 1, "versions": 9, "deleted": 4, "seconds": 0.5}}) == [
+        "scanned: 9 versions examined, 4 versions deleted"
+    ]
+    assert did({"compaction": {"runs": 1, "dropped": 700}}) == ["compaction: 700 tombstones dropped"]
+    assert did({"dry_run": {"runs": 1, "entries": 3}, "sweep": {"runs": 1}}) == [
+        "dry run, would be: 3 entries read", "swept: nothing to do",
+    ]  # fmt: skip
+
+
+def test_a_dry_run_is_shown_with_what_it_would_do_and_adds_to_no_sum(store: Store, clock: ManualClock) -> None:
+    world = World(store, clock)
+    for start in (10, 20):
+        world.write(start, start + 1)
+    summary = world.sweep(100).document()
+    enter_sweep(store, clock, summary | {"dry_run": True}, Try("targeted_sweep", "manual__x", "conservative.shard_0"))
+    text = page(store, clock)
+    assert "dry run, would be: 2 entries read" in text
+    assert "/dags/targeted_sweep/runs/manual__x/tasks/conservative.shard_0" in text
+    assert overview(store, SETTINGS, clock)["status"]["shards"][0]["last_run"] is None
+
+
+def test_a_problem_comes_with_what_to_press(store: Store, clock: ManualClock) -> None:
+    store.create_table(TABLE, TableMetadata())
+    Puncher(store).punch(TimestampService(store), clock)
+    TimestampService(store).fresh()
+    Progress(store).raise_shards(3)
+    clock.advance(12 * 3_600)
+    text = page(store, clock)
+    assert "sweeps/new?strategy=conservative&amp;shards=0,1,2" in text
+    assert "press Sweep, and see that the DAG targeted_sweep is switched on" in text
+    assert "sweepflow sweep" not in text
+
+
+def test_names_of_buttons_stay_with_what_they_are_about(store: Store, clock: ManualClock) -> None:
+    """Whoever has the focus on one when the page comes anew must not find it on another's."""
+    store.create_table(TABLE, TableMetadata())
+    Puncher(store).punch(TimestampService(store), clock)
+    for name in ("first", "second"):
+        Ledger(store).change(name, lambda _, name=name: Record(name, 5, Mode.AT, (Target(TABLE),)))  # type: ignore[misc]
+    text = page(store, clock)
+    assert 'id="press-release-first"' in text
+    assert 'id="press-release-second"' in text
+    assert 'id="press-sweep-conservative-0"' in text
 
 
 def test_large_numbers_are_grouped() -> None:

@@ -1,0 +1,26 @@
+"""Somebody who asks the API server for pages, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.orchestration.local_environment import Login
+
+
+@contextmanager
+def client(airflow: LocalAirflow, login: Login | None = None) -> Iterator[httpx.Client]:
+    """As a browser that has logged in: with the cookie."""
+    with httpx.Client(base_url=airflow.address, timeout=60) as made:
+        if login:
+            made.cookies.set("_token", token_of(made, login))
+        yield made
+
+
+def token_of(asking: httpx.Client, login: Login) -> str:
+    answer = asking.post("/auth/token", json={"username": login.user, "password": login.password})
+    token: str = answer.json()["access_token"]
+    return token

@@ -1,0 +1,107 @@
+"""The alert rules as Prometheus' own tool reads them: each fires for its trouble, and is silent otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep_tasks.metrics import ALERTS
+from sweep_tasks.observation import grafana
+
+RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "rules.yaml"
+SHARD = 'strategy="thorough", shard="3"'
+WELL = {
+    "sweepflow_up": "1x300",
+    f"sweepflow_lag_seconds{{{SHARD}}}": "100+0x300",
+    'sweepflow_lag_objective_seconds{strategy="thorough"}': "10800+0x300",
+    f"sweepflow_sweep_runs_total{{{SHARD}}}": "0+1x300",
+    "sweepflow_oldest_open_transaction_seconds": "10+0x300",
+    "sweepflow_quarantined_entries": "0+0x300",
+    'sweepflow_parked_entries{reason="replicas"}': "0+0x300",
+    "sweepflow_protection_problems": "0+0x300",
+    'sweepflow_protection_operations_total{operation="release", outcome="failed"}': "0+0x300",
+    'sweepflow_compaction_near_failing{node="10.0.0.2"}': "0+0x300",
+    "sweepflow_counted_age_seconds": "600+0x300",
+}
+"""A value a minute, for five hours."""
+TROUBLE = {
+    "SweepflowUnreachable": {"sweepflow_up": "0+0x300"},
+    "SweepflowBehind": {f"sweepflow_lag_seconds{{{SHARD}}}": "10801+0x300"},
+    "SweepflowNothingSwept": {f"sweepflow_sweep_runs_total{{{SHARD}}}": "7+0x300"},
+    "SweepflowTransactionLeftOpen": {"sweepflow_oldest_open_transaction_seconds": "3601+0x300"},
+    "SweepflowQuarantine": {"sweepflow_quarantined_entries": "1+0x300"},
+    "SweepflowReplicasMissing": {'sweepflow_parked_entries{reason="replicas"}': "1+0x300"},
+    "SweepflowProtections": {"sweepflow_protection_problems": "1+0x300"},
+    "SweepflowProtectionOperationsFail": {
+        'sweepflow_protection_operations_total{operation="release", outcome="failed"}': "0+1x300"
+    },
+    "SweepflowReadsNearFailing": {'sweepflow_compaction_near_failing{node="10.0.0.2"}': "1+0x300"},
+    "SweepflowNotCounted": {"sweepflow_counted_age_seconds": "7201+0x300"},
+}
+LABELS = {
+    "SweepflowBehind": {"strategy": "thorough", "shard": "3"},
+    "SweepflowReplicasMissing": {"reason": "replicas"},
+    "SweepflowProtectionOperationsFail": {"operation": "release"},
+    "SweepflowReadsNearFailing": {"node": "10.0.0.2"},
+}
+
+
+def promtool(*arguments: str) -> str:
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    found = shutil.which("promtool", path=places)
+    assert found, "promtool is needed: 'make promtool' fetches it"
+    ended = subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_prometheus_takes_the_rules() -> None:
+    assert f"{len(ALERTS)} rules found" in promtool("check", "rules", str(RULES))
+
+
+def test_it_takes_the_expressions_of_the_dashboard_too(tmp_path: Path) -> None:
+    """As rules that record: Grafana fills in what begins with a dollar."""
+    rules = [
+        {"record": f"panel_{number}", "expr": panel.expression.replace("$__rate_interval", "5m")}
+        for number, panel in enumerate(grafana.panels())
+    ]
+    file = tmp_path / "panels.yaml"
+    file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool("check", "rules", str(file))
+
+
+def case(alert: str | None, **series: str) -> dict[str, Any]:
+    """After four hours; None: whatever might fire does not."""
+    expected = []
+    for each in ALERTS:
+        labels = {"severity": each.severity, **LABELS.get(each.name, {})}
+        summary = each.summary
+        for name, value in labels.items():
+            summary = summary.replace(f"{{{{ $labels.{name} }}}}", value)
+        annotations = {"summary": summary, "description": f"What to do: {each.do}."}
+        fired = [{"exp_labels": labels, "exp_annotations": annotations}] if each.name == alert else []
+        expected.append({"eval_time": "4h", "alertname": each.name, "exp_alerts": fired})
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in (WELL | series).items()],
+        "alert_rule_test": expected,
+    }
+
+
+@pytest.mark.parametrize("alert", [None, *TROUBLE])
+def test_an_alert_fires_for_its_trouble_and_for_no_other(alert: str | None, tmp_path: Path) -> None:
+    given = case(alert, **(TROUBLE[alert] if alert else {}))
+    file = tmp_path / "test.yaml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [given]}))
+    promtool("test", "rules", str(file))
+
+
+def test_every_alert_has_its_trouble() -> None:
+    assert set(TROUBLE) == {alert.name for alert in ALERTS}

@@ -1,0 +1,22 @@
+"""Time for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from sweep_tasks.durations import short, words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(None, "unknown"), (0, "0 s"), (59, "59 s"), (3_660, "1 h 1 min"), (3_601, "1 h 1 s"), (90_000, "1 d 1 h")],
+)
+def test_it_is_told_in_its_two_greatest_units(seconds: int | None, told: str) -> None:
+    assert short(seconds) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0, "0 seconds"), (0.4, "0 seconds"), (61, "1 minute 1 second"), (90_061, "1 day 1 hour")]
+)
+def test_in_words_too(seconds: float, told: str) -> None:
+    assert words(seconds) == told
