@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java postgres browser run ui cluster lint types layers test test-fast test-search test-cassandra \
+.PHONY: help setup java postgres browser promtool run ui cluster lint types layers test test-fast test-search test-cassandra \
   test-real test-long bench monitoring format clean
 
 help:  ## What can be made here
@@ -47,12 +47,23 @@ browser:
 	@command -v chromium > /dev/null || { echo "Installing Chromium with apt-get, for the tests of the page"; \
 	  $(BROWSER_INSTALL) 2>&1 || { apt-get update --quiet=2 && $(BROWSER_INSTALL); }; }
 
+# Only this one program is taken out of Debian's package: the server that comes with it is not installed.
+PROMTOOL_FETCH := apt-get download --quiet=2 prometheus > /dev/null
+promtool: $(READY)
+	@[ -x $(BIN)/promtool ] || command -v promtool > /dev/null || command -v apt-get > /dev/null \
+	  || { echo "promtool is needed for the tests of the alert rules; install it first (it comes with Prometheus)"; exit 1; }
+	@[ -x $(BIN)/promtool ] || command -v promtool > /dev/null || { echo "Fetching promtool with apt-get, for the alert rules"; \
+	  folder=$$(mktemp -d) && place=$$(cd $(BIN) && pwd) && cd $$folder \
+	  && { $(PROMTOOL_FETCH) 2>&1 || { apt-get update --quiet=2 && $(PROMTOOL_FETCH); }; } \
+	  && dpkg-deb --fsys-tarfile prometheus_*.deb | tar --extract ./usr/bin/promtool && mv usr/bin/promtool $$place/; \
+	  fetched=$$?; rm -rf $$folder; exit $$fetched; }
+
 run: java $(READY)  ## Load a demo store, sweep it through Airflow and Spark, and report
 	$(BIN)/sweepflow demo --airflow
 
 ui: java $(READY)  ## Airflow with the DAGs, the pools and the demo store, until Ctrl-C
-	$(BIN)/sweepflow demo --only-load
-	SWEEPFLOW_SHARDS=2 $(BIN)/sweepflow airflow up --store sqlite:///.sweepflow/demo/demo.db
+	$(BIN)/sweepflow demo --only-load --one-behind
+	SWEEPFLOW_SHARDS=2 $(BIN)/sweepflow airflow up --paused --store sqlite:///.sweepflow/demo/demo.db
 
 cluster: java postgres $(READY)  ## The parts of docker-compose.yaml without containers, and one hourly sweep across them
 	$(BIN)/sweepflow dev cluster
@@ -68,6 +79,7 @@ layers: $(READY)  ## The arrows between the rooms
 	$(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 
 test-fast: $(READY)  ## Tests that need no server: rules, stores, scenarios, the deployment's files
+	$(MAKE) promtool
 	$(BIN)/pytest -m "not long and not properties" tests/unit tests/scenarios tests/deployment
 
 test-search: $(READY)  ## Searches for counter-examples
@@ -82,8 +94,10 @@ test-real: $(READY)  ## Tests on a real Spark and a real Airflow
 	$(BIN)/pytest -m "not long" tests/spark tests/demo
 	$(BIN)/pytest -m "not long" tests/airflow
 
-# First what keeps one core busy, or mostly waits, side by side; then what has both cores to itself.
+# First what apt-get may have to bring, one after the other: two at once fail over its lock. Then what keeps one core
+# busy, or mostly waits, side by side; then what has both cores to itself.
 test: lint types layers  ## Everything that must pass before a change lands
+	$(MAKE) postgres promtool browser
 	$(MAKE) --jobs=2 --output-sync=target test-cassandra test-fast test-search
 	$(MAKE) test-real
 

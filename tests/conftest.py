@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from sweep_tasks.store.system import SYSTEM_TABLES
 from tests.support.clock import ManualClock
 
 IN_CI = bool(os.environ.get("CI"))
+
+# Who is started in the background by a shell ignores interrupts, and so does all that it starts: tests that interrupt a
+# command would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True)
