@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from sweep_tasks.dev.cassandra import LocalCluster
 from sweep_tasks.dev.cql import nodes_seen_up, session_with
-
-PATIENCE_S = 60
+from tests.support.waiting import eventually
 
 
 def seen_up_by_each(cluster: LocalCluster) -> list[int]:
     """A node that hears nothing of another for a moment, on a busy machine, takes it for away until it does."""
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        seen = [nodes_seen_up(host, cluster.port) for host in cluster.hosts]
-        if min(seen) == len(seen) or time.monotonic() > until:
-            return seen
-        time.sleep(0.5)
+
+    def seen() -> list[int]:
+        return [nodes_seen_up(host, cluster.port) for host in cluster.hosts]
+
+    eventually(lambda: min(seen()) == cluster.nodes)
+    return seen()
 
 
 def test_every_node_sees_all_three(three_nodes: LocalCluster) -> None:

@@ -30,6 +30,7 @@ from tests.cassandra.places import Place, full_name, physical_name, session_of
 from tests.cassandra.test_sstables import await_gone
 from tests.support.command import sweepflow
 from tests.support.elsewhere import ELSEWHERE, Elsewhere
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)  # the tables take a minute to fill, and several on a busy machine
 VALUE_BYTES = 320
@@ -232,10 +233,8 @@ def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef],
 def let_levels_go(place: Place, store: CassandraStore, table: TableRef) -> None:
     """The server puts its files into levels as soon as it has two, and would leave no tombstone in them had gc_grace
     passed by then."""
-    until = time.monotonic() + 120
-    while len(standing(place, store, table)) > 1:
-        assert time.monotonic() < until, "it is the server that compacts these"
-        time.sleep(0.2)
+    alone = eventually(lambda: len(standing(place, store, table)) == 1, patience_s=120)
+    assert alone, "it is the server that compacts these"
     session_of(store).execute(f"ALTER TABLE {full_name(store, table)} WITH gc_grace_seconds = 0")
 
 

@@ -18,8 +18,9 @@ from sweep_tasks.model import Cell, TableMetadata, TableRef
 from sweep_tasks.queue.parking import Why
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.timestamps.service import TimestampService
-from tests.cassandra.places import Place, full_name, physical_name
+from tests.cassandra.places import Place, full_name, physical_name, session_of
 from tests.cassandra.promises import CELLS, GOING, KEPT, TABLES, Promises
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -144,12 +145,13 @@ class TestANodeStandsStill:
     ) -> None:
         promises.write(4)
         with spread.opened(cassandra_speculative_ms=100) as quick:
-            assert quick.tables()
+            assert quick.get(KEPT, dict.fromkeys(CELLS, 2**62))
+            assert eventually(lambda: len(session_of(quick).get_pool_state()) == nodes.nodes), "connected to some only"
             nodes.pause(3)
             for cell in CELLS:
                 quick.get(KEPT, {cell: 2**62})
             nodes.resume(3)
-            assert quick.request_counts()["speculative"] > 0
+            assert eventually(lambda: quick.request_counts()["speculative"]) > 0
 
     def test_a_write_that_times_out_may_have_happened(
         self, promises: Promises, nodes: LocalCluster, spread: Place

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.observation.history import history
 from sweep_tasks.observation.in_files import reader_of
 from sweep_tasks.observation.obstacles import Reason
-from sweep_tasks.observation.physical import Remain
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.status import status
 from sweep_tasks.observation.tally import RUNS_KEPT, Tally, Try
@@ -24,6 +21,7 @@ from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.transactions import TransactionManager
 from tests.cassandra.places import Place, physical_name, session_of
+from tests.support.waiting import eventually
 
 TABLE = TableRef.parse("app.items")
 
@@ -94,15 +92,8 @@ def test_what_was_swept_and_is_still_in_the_files_is_told_with_its_file(
     assert (remain.until_ms or 0) > clock.now_ms()
     assert str(remain.by).endswith("-Data.db")
     session_of(cassandra).execute(f'ALTER TABLE "{place.keyspace}"."{physical}" WITH gc_grace_seconds = 0')
+    # Grace is counted in whole seconds.
     (remain,) = eventually(lambda: [each for each in read(TABLE, cell) if each.reason is Reason.OVERLAPPING_SSTABLE])
     assert remain.ts == old
     place.compact(cassandra, TABLE)
     assert read(TABLE, cell) == []
-
-
-def eventually(look: Callable[[], list[Remain]], patience_s: float = 60) -> list[Remain]:
-    """Grace is counted in whole seconds."""
-    until = time.monotonic() + patience_s
-    while not (found := look()) and time.monotonic() < until:
-        time.sleep(0.5)
-    return found

@@ -36,6 +36,7 @@ from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.timestamps.service import TimestampService
 from tests.cassandra.places import Place, empty, full_name, physical_name, session_of
+from tests.support.waiting import eventually
 
 ITEMS, SWEPT, PLAIN, GOING = (TableRef.parse(f"app.{name}") for name in ("items", "swept", "plain", "going"))
 COLUMNS = 100
@@ -313,7 +314,5 @@ def number(pattern: str, said: str) -> int:
 
 def await_gone(files: list[SSTable]) -> None:
     """Cassandra removes what it replaced a moment later."""
-    until = time.monotonic() + 240
-    while any(each.data.exists() for each in files):
-        assert time.monotonic() < until, "the files that were compacted are still there"
-        time.sleep(0.1)
+    gone = eventually(lambda: not any(each.data.exists() for each in files))
+    assert gone, "the files that were compacted are still there"

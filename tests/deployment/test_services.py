@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from sweep_tasks.orchestration.pools import lane_pools, pool_names, pool_problem
 from tests.deployment.checks import deployment_settings
 from tests.deployment.compose import DOCKERFILE, Deployment, generated_variables, installed_airflow, load
 from tests.deployment.stage import HERE, PATIENCE_S, Stage
+from tests.support.waiting import eventually
 
 JOB = """
 import os, sys
@@ -44,8 +43,9 @@ def test_two_workers_join_the_master_and_run_a_job_of_the_scheduler(deployment: 
     job.write_text(JOB)
     workers = int(deployment.variables["SPARK_WORKERS"])
     with stage.running("spark-master"), stage.running("spark-worker", number=workers):
-        master = eventually(lambda: alive(stage) if alive(stage)["aliveworkers"] == workers else None)
-        assert {worker["cores"] for worker in master["workers"]} == {int(deployment.variables["SPARK_WORKER_CORES"])}
+        assert eventually(lambda: alive(stage)["aliveworkers"] == workers)
+        cores = int(deployment.variables["SPARK_WORKER_CORES"])
+        assert {worker["cores"] for worker in alive(stage)["workers"]} == {cores}
         connection = json.loads(stage.environment("airflow-scheduler")["AIRFLOW_CONN_SPARK_DEFAULT"])
         ended = subprocess.run(
             [spark_submit(), "--master", connection["host"], "--deploy-mode", connection["extra"]["deploy-mode"], job],
@@ -91,11 +91,3 @@ def alive(stage: Stage) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://{HERE}:{stage.port('spark-master', 8080)}/json/", timeout=30) as answer:
         document: dict[str, Any] = json.load(answer)
     return document
-
-
-def eventually(look: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
-    until = time.monotonic() + PATIENCE_S
-    while (found := look()) is None:
-        assert time.monotonic() < until
-        time.sleep(0.5)
-    return found

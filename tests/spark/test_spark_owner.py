@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from sweep_tasks.protection.owners import SPARK_APP, Answer
 from sweep_tasks.protection.records import Mode, Record, Target
 from tests.spark.cluster import Cluster
 from tests.spark.submitting import PATIENCE_S
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -119,10 +119,7 @@ def asked(app_id: str, **pages: str) -> Answer:
 
 def until(answer: Answer, app_id: str, **pages: str) -> None:
     """A master notices the end of a driver, and a history server a new log, a little later."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while (found := asked(app_id, **pages)) is not answer:
-        assert time.monotonic() < give_up_at, found
-        time.sleep(0.2)
+    assert eventually(lambda: asked(app_id, **pages) is answer), asked(app_id, **pages)
 
 
 def test_a_running_application_is_told_from_one_that_has_ended_or_died_and_from_a_stranger(tmp_path: Path) -> None:
@@ -151,8 +148,6 @@ def test_a_running_application_is_told_from_one_that_has_ended_or_died_and_from_
 
 
 def web_port(log: Path) -> int:
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not (found := AT.search(log.read_text())):
-        assert time.monotonic() < give_up_at
-        time.sleep(0.1)
+    found = eventually(lambda: AT.search(log.read_text()))
+    assert found
     return int(found[1])
