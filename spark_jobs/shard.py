@@ -150,9 +150,8 @@ class SparkShardSweep(ShardSweep):
         late = self._late_partitions(progress)
         parts: list[Part] = [SharedPart(each, each * FINE - 1, (each + 1) * FINE) for each in late]
         if self._some_came_late(progress):
-            under_way = fine(progress + 1)
-            first = self._looked_at_from(progress, self._late_since())
-            parts.append(SharedPart(under_way, first - 1, progress + 1, only_undecided=True))
+            first = self._looked_at_from(progress)
+            parts.append(SharedPart(fine(progress + 1), first - 1, progress + 1, only_undecided=True))
         if not parts:
             return
         window = self._read(late, parts, -1)

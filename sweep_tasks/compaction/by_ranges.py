@@ -8,7 +8,7 @@ the node. What it drops can't be measured: the ranges are marked as compacted, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sweep_tasks.clock import SystemClock
@@ -102,7 +102,7 @@ def described(swept: Swept, most: int = MOST_TOLD) -> list[Document]:
 def measured(order: Order, settings: Settings) -> Document:
     """In the shape of a measurement of files; counts are those of the sweeps, and of runs nothing is known."""
     tables = {
-        each.table.qualified: {
+        name: {
             "files": 0,
             "bytes": 0,
             "droppable": each.left.droppable.tombstones,
@@ -110,7 +110,7 @@ def measured(order: Order, settings: Settings) -> Document:
             "droppable_from_s": None,
             "gc_grace_s": each.table.gc_grace_s,
         }
-        for each in _swept(order, settings)
+        for name, each in _swept(order, settings).items()
     }
     counts = ("files", "bytes", "droppable", "waiting")
     return {
@@ -128,7 +128,10 @@ def measured(order: Order, settings: Settings) -> Document:
 
 
 def plan(order: Order, settings: Settings, budget: int) -> Document:
-    swept = {each.table.qualified: each for each in _swept(order, settings)}
+    return _plan(order, settings, budget, _swept(order, settings))
+
+
+def _plan(order: Order, settings: Settings, budget: int, swept: Mapping[str, Swept]) -> Document:
     server = look_at(order.node, order.tables)
     thresholds = thresholds_in(settings, order.tables.values())
     found = planned(swept, server.tables, {name: thresholds.of(name) for name in swept}, budget)
@@ -176,8 +179,8 @@ def carry_out(order: Order, settings: Settings, budget: int, before: Document) -
     (keyspace,) = {table.keyspace for table in order.tables.values()}
     order.node.nodetool("flush", keyspace, *(table.name for table in order.tables.values()), changes=True)
     awaited(order.node, settings.compaction_wait_s)
-    now = plan(order, settings, budget)
-    swept = {each.table.qualified: each for each in _swept(order, settings)}
+    swept = _swept(order, settings)
+    now = _plan(order, settings, budget, swept)
     done: list[Document] = []
     stopped: Blocker | None = None
     for each in now["compactions"]:
@@ -233,14 +236,17 @@ def _judged(swept: Swept, state: TableState, left: int, budget: int) -> int | Bl
     return cost if cost <= left else Blocked(Blocker.BUDGET)
 
 
-def _swept(order: Order, settings: Settings) -> Iterator[Swept]:
+def _swept(order: Order, settings: Settings) -> dict[str, Swept]:
+    """By Cassandra's name of the table."""
     thresholds = thresholds_in(settings, order.tables.values())
+    found: dict[str, Swept] = {}
     with borrowed_store(settings) as store:
         for table in order.tables.values():
             at_least = max(1, thresholds.of(table.qualified).run_warn)
-            found = swept_of(store, table, order.node.name, 1_000 * order.now_s, at_least)
-            if found is not None:
-                yield found
+            swept = swept_of(store, table, order.node.name, 1_000 * order.now_s, at_least)
+            if swept is not None:
+                found[table.qualified] = swept
+    return found
 
 
 def _planned(compaction: Compaction, state: TableState) -> Document:

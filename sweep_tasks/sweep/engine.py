@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
@@ -221,8 +222,8 @@ class ShardSweep:
         partition once. Whoever comes later than that is for a table scan to find. In the partition under way, what a
         sweep has read is decided; what is not decided came late.
         """
-        since = self._late_since()
-        for batch in self._reader.late(since, progress, _LATE_PARTITIONS, self._looked_at_from(progress, since)):
+        first = self._looked_at_from(progress)
+        for batch in self._reader.late(self._late_since, progress, _LATE_PARTITIONS, first):
             decided = self._commits.outcomes(batch.starts)
             if not batch.partitions:
                 batch.entries = [raw for raw in batch.entries if raw.start is not None and raw.start not in decided]
@@ -235,16 +236,18 @@ class ShardSweep:
             self._clean(batch, progress, None)
             self._summary.entries += len(entries)
 
+    @cached_property
     def _late_since(self) -> int:
+        """Where the grace period began when this sweep first asked; what came later is within it all the more."""
         return Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000) or 0
 
     def _late_partitions(self, progress: int) -> list[int]:
         """Where a look below the progress finds something, without reading it."""
-        return self._reader.late_partitions(self._late_since(), progress, _LATE_PARTITIONS)
+        return self._reader.late_partitions(self._late_since, progress, _LATE_PARTITIONS)
 
     def _some_came_late(self, progress: int) -> bool:
         """Whether something undecided stands below the progress in the partition under way."""
-        starts = self._starts_passed(progress, self._looked_at_from(progress, self._late_since()))
+        starts = self._starts_passed(progress, self._looked_at_from(progress))
         return starts != set(self._commits.outcomes(starts))
 
     def _starts_passed(self, progress: int, first: int) -> set[int]:
@@ -254,12 +257,12 @@ class ShardSweep:
         found = self._reader.shared(fine(progress + 1), first - 1, progress + 1)
         return {each.start for each in found if each.start is not None}
 
-    def _looked_at_from(self, progress: int, since: int) -> int:
+    def _looked_at_from(self, progress: int) -> int:
         """Where the look at what was passed of the partition under way begins. An hourly sweep would otherwise read
         again what all sweeps before it have read there. When the partition is about to be used up, all of it is looked
         at, since nobody will do so afterwards."""
         first = fine(progress + 1) * FINE
-        return first if self._ends_under_way(progress) else max(first, since)
+        return first if self._ends_under_way(progress) else max(first, self._late_since)
 
     def _ends_under_way(self, progress: int) -> bool:
         return (fine(progress + 1) + 1) * FINE <= self._horizon.sweep_ts

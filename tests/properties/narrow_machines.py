@@ -28,11 +28,7 @@ class Racing(SweptStore):
 
     @rule(table=tables, cell=cells, which=st.integers(0, 3))
     def read(self, table: TableRef, cell: Cell, which: int) -> None:
-        """At the timestamp of a record, whatever its state."""
-        records = sorted(ProtectionCatalog(self.shared, SETTINGS, self.clock).records(), key=lambda record: record.id)
-        if records:
-            at = records[which % len(records)].ts
-            self._start(lambda store: self._read_at(store, table, cell, at), None)
+        self._read_at_a_record(table, cell, which)
 
     write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
     a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]

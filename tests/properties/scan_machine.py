@@ -13,7 +13,6 @@ from sweep_tasks.errors import NotFound
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, Span, TableRef
-from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store import Store
 from sweep_tasks.timestamps.service import TimestampService
@@ -86,11 +85,7 @@ class ScanRacing(Scanning):
 
     @rule(table=tables, cell=cells, which=st.integers(0, 3))
     def read(self, table: TableRef, cell: Cell, which: int) -> None:
-        """At the timestamp of a record, whatever its state."""
-        records = sorted(ProtectionCatalog(self.shared, SETTINGS, self.clock).records(), key=lambda record: record.id)
-        if records:
-            at = records[which % len(records)].ts
-            self._start(lambda store: self._read_at(store, table, cell, at), None)
+        self._read_at_a_record(table, cell, which)
 
     write = write_unannounced = sweep = administrate = step = let_time_pass = None  # type: ignore[assignment]
     look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = misfortune = None  # type: ignore[assignment]

@@ -128,6 +128,13 @@ class SweptStore(RuleBasedStateMachine):
 
     # --- readers ------------------------------------------------------------------------------------------------
 
+    def _read_at_a_record(self, table: TableRef, cell: Cell, which: int) -> None:
+        """Whatever its state."""
+        records = sorted(ProtectionCatalog(self.shared, SETTINGS, self.clock).records(), key=lambda record: record.id)
+        if records:
+            at = records[which % len(records)].ts
+            self._start(lambda store: self._read_at(store, table, cell, at), None)
+
     def _read_at(self, store: Store, table: TableRef, cell: Cell, at: int) -> None:
         manager = TransactionManager(store, SETTINGS, clock=self.clock, renew_leases=False)
         value = manager.read_at(at).get(table, *cell) or b""
