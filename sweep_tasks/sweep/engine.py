@@ -238,8 +238,11 @@ class ShardSweep:
 
     @cached_property
     def _late_since(self) -> int:
-        """Where the grace period began when this sweep first asked; what came later is within it all the more."""
-        return Puncher(self._store).timestamp_at(self._clock.now_ms() - self._options.grace_s * 1000) or 0
+        """A grace period before the progress. Counted back from now it would end above the progress, which a sweep has
+        left an hour ago, and further back where there is a retention: then nobody would ever look at anything."""
+        puncher = Puncher(self._store)
+        passed_ms = puncher.moment_of(self._summary.progress_before)
+        return 0 if passed_ms is None else puncher.timestamp_at(passed_ms - self._options.grace_s * 1000) or 0
 
     def _late_partitions(self, progress: int) -> list[int]:
         """Where a look below the progress finds something, without reading it."""

@@ -27,6 +27,7 @@ from tests.unit.sweep.world import (
 )
 
 FINE = 50_000
+HOUR_S = 3_600
 SETTINGS = Settings()
 MANY = [Cell(b"many", b"%03d" % number) for number in range(60)]
 
@@ -169,6 +170,12 @@ class TestWhatCannotBeRead:
         assert world.versions() == [-1, 30]
 
 
+def punched(world: World, timestamps: dict[int, int]) -> None:
+    """By second."""
+    for second, ts in timestamps.items():
+        Puncher(world.store).record(Punch(second * 1_000, ts))
+
+
 class TestLateEntries:
     def test_an_entry_below_the_progress_is_found_and_cleaned(self, world: World) -> None:
         world.sweep(3 * FINE)
@@ -180,15 +187,24 @@ class TestLateEntries:
         assert world.queue_is_empty()
 
     def test_how_far_back_it_looks_is_bounded_by_the_grace_period(self, world: World) -> None:
-        Puncher(world.store).record(Punch(1_000, 2 * FINE))
+        punched(world, {0: 2 * FINE, 60: 4 * FINE - 1, 7_200: 9 * FINE})
         world.sweep(4 * FINE)
         world.write(FINE + 10, None)
         world.write(3 * FINE + 10, None)
         assert world.sweep(4 * FINE, grace_s=60).entries == 1
         assert world.versions() == [FINE + 10]
 
+    def test_the_grace_period_ends_at_the_progress_and_not_at_present(self, world: World) -> None:
+        """A conservative sweep stays an hour behind: back from now, an hour would not reach below its progress."""
+        punched(world, {hour * HOUR_S: hour * FINE // 2 for hour in range(1, 8)})
+        world.sweep(5 * FINE // 2)
+        for start in (FINE + 10, 2 * FINE + 10):
+            world.write(start, None)
+        assert world.sweep(5 * FINE // 2, grace_s=HOUR_S).entries == 2
+        assert world.versions() == []
+
     def test_of_the_partition_under_way_what_is_older_is_looked_at_when_it_ends(self, world: World) -> None:
-        Puncher(world.store).record(Punch(1_000, 100))
+        punched(world, {0: 100, 60: 199})
         world.sweep(200)
         for start in (50, 150):
             world.write(start, None)
@@ -202,7 +218,7 @@ class TestLateEntries:
         for start in range(1, 100, 2):
             world.write(start, start + 1)
         world.sweep(200)
-        Puncher(world.store).record(Punch(1_000, 190))
+        punched(world, {0: 190, 60: 195})
         read: list[int] = []
 
         def counted(call: Call) -> Answer | None:
