@@ -37,6 +37,7 @@ from tests.properties.narrow_machines import (
     Crashing,
     Dying,
     Lacking,
+    Missing,
     Pausing,
     Protecting,
     Racing,
@@ -265,7 +266,7 @@ def nothing_is_parked(patch: Patch) -> None:
 # --- missing copies -------------------------------------------------------------------------------------------------
 
 
-@mistake(Lacking)
+@mistake(Missing)
 def a_delete_marker_goes_although_a_copy_may_still_have_what_it_hides(patch: Patch) -> None:
     delete = Actions._delete_everywhere
 
@@ -275,7 +276,7 @@ def a_delete_marker_goes_although_a_copy_may_still_have_what_it_hides(patch: Pat
     patch.setattr(Actions, "_delete_everywhere", careless)
 
 
-@mistake(Lacking)
+@mistake(Missing)
 def nothing_waits_for_replicas(patch: Patch) -> None:
     apply = Judge._apply
 

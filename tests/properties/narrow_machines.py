@@ -101,6 +101,18 @@ class Lacking(SweptStore):
     pause_or_resume = None  # type: ignore[assignment]
 
 
+class Missing(Lacking):
+    """A copy that goes and comes back, and nobody who protects anything or stands still meanwhile."""
+
+    protects = False
+
+    @rule()
+    def sweep(self) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
+
+    write = protect = release_or_move = misfortune = go_on = None  # type: ignore[assignment]
+
+
 class Pausing(SweptStore):
     """Tables and sweeps that are paused and resumed, whatever else is under way."""
 

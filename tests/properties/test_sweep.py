@@ -14,6 +14,7 @@ from tests.properties.narrow_machines import (
     Crashing,
     Dying,
     Lacking,
+    Missing,
     Pausing,
     Protecting,
     Racing,
@@ -25,7 +26,19 @@ from tests.properties.sweep_machine import SweptStore
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
 EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "15"))
-MACHINES = [SweptStore, Protecting, Racing, Refused, Crashing, Dying, Administering, Retaining, Lacking, Pausing]
+MACHINES = [
+    SweptStore,
+    Protecting,
+    Racing,
+    Refused,
+    Crashing,
+    Dying,
+    Administering,
+    Retaining,
+    Lacking,
+    Missing,
+    Pausing,
+]
 
 
 @pytest.mark.parametrize("machine", MACHINES)
