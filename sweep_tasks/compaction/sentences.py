@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,6 +72,12 @@ def near_failing(run: Mapping[str, Any]) -> str:
         f"table {run['table']}: a partition (token {run['token']}) has {run['longest_run']} dead cells in a row, "
         f"{where}, and a read of it fails at {run['fails_at']}"
     )
+
+
+def unread(problems: Sequence[str]) -> str:
+    """Of files that were left out since nobody could read them: nothing is known of the tombstones in them."""
+    files = "a file" if len(problems) == 1 else f"{len(problems)} files"
+    return f"{files} could not be read: {problems[0]}"
 
 
 def shown_moment(at_s: int) -> str:

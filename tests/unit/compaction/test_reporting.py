@@ -7,8 +7,11 @@ from typing import Any
 from sweep_tasks.compaction.reporting import report
 
 
-def measured(droppable: int, waiting: int = 0, from_s: int | None = None, runs: Any = ()) -> dict[str, Any]:
-    return {"droppable": droppable, "waiting": waiting, "droppable_from_s": from_s, "longest_runs": list(runs)}
+def measured(
+    droppable: int, waiting: int = 0, from_s: int | None = None, runs: Any = (), unreadable: Any = ()
+) -> dict[str, Any]:
+    told = {"droppable": droppable, "waiting": waiting, "droppable_from_s": from_s}
+    return {**told, "longest_runs": list(runs), "unreadable": list(unreadable)}
 
 
 def compaction(dropped: int, **more: Any) -> dict[str, Any]:
@@ -49,6 +52,15 @@ def test_nothing_done_is_said_and_by_what_it_was_stopped() -> None:
     assert (quiet["kept"], quiet["sentences"]) == ({}, ["one: nothing to compact"])
     stopped = report(measured(0), PLANNED, done(stopped="server_busy"), measured(0))
     assert stopped["sentences"] == ["one: stopped, server busy"]
+
+
+def test_files_that_could_not_be_read_are_no_files_without_tombstones() -> None:
+    problems = ["file: a can't be measured, sstabledump failed with exit code 127", "file: b can't be measured"]
+    found = report(measured(0), {"compactions": []}, done(), measured(0, unreadable=problems))
+    assert found["unreadable"] == problems
+    assert found["sentences"] == [
+        f"one: 2 files could not be read: {problems[0]}", "one: nothing to compact among the files that could be read",
+    ]  # fmt: skip
 
 
 def test_what_was_done_before_it_was_stopped_is_said_too() -> None:
