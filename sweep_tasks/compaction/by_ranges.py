@@ -213,7 +213,7 @@ def _compacted(order: Order, settings: Settings, planned: Document, swept: Swept
     if swept.table.table:
         with borrowed_store(settings) as store:
             at_ms = 1_000 * order.now_s
-            Deletions(store).compacted(swept.table.table, order.node.name, at_ms, first, last)
+            Deletions(store).compacted(swept.table.table, order.node.name, swept.table.gc_grace_s, at_ms, first, last)
     return {**done, "outcome": Outcome.UNKNOWN.value, "bytes_read": planned["bytes"]}
 
 

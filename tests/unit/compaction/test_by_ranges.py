@@ -35,7 +35,7 @@ def swept(name: str = "t", droppable: int = 2_000, waiting: int = 0, compaction:
     both.merge(tally(t5=waiting))
     table = PhysicalTable("ks", name, 60, compaction or STCS, TableRef("shop", name))
     ranges = [tuple(each.tombstone_histogram().dense_ranges(1_000)) for each in (both, old)]
-    return Swept(table, Left(0, both, old), *ranges)
+    return Swept(table, Left(0, both, old, 0), *ranges)
 
 
 def plan(*tables: Swept, budget: int = 1_000, off: bool = False, **state: object) -> Plan:
