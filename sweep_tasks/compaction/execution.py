@@ -29,6 +29,7 @@ from sweep_tasks.compaction.proof import Blocker, Known, TableFacts, droppable_i
 from sweep_tasks.compaction.remembered import DECLINED
 from sweep_tasks.compaction.server import look_at
 from sweep_tasks.compaction.sstables import Identity, SSTable
+from sweep_tasks.errors import NodetoolFailed
 
 WORTH_IT = 10
 """A compaction that drops less than one in so many of the tombstones that were to go was fruitless."""
@@ -103,12 +104,14 @@ def carried_out(order: Order, compaction: Compaction, table: TableFacts, patienc
     known = [table.files[name] for name in compaction.files]
     if [before.get(name) for name in compaction.files] != [each.identity for each in known]:
         return Result(compaction, Outcome.GONE)
-    order.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
+    try:
+        order.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
+    except NodetoolFailed:
+        _not_so_soon(order, compaction, table)  # it would be the first again, and fail before the others
+        raise
     descent = _descent(order, compaction, known, before, patience)
     if descent.none_of_it:
-        remembered(order, DECLINED).add(
-            {compaction.candidate: declined_cause(compaction.candidate, table, order.now_s)}
-        )
+        _not_so_soon(order, compaction, table)
         return Result(compaction, Outcome.DECLINED)
     was = tuple(each.facts for each in known if each.facts is not None)
     after = None if descent.unclear else _measured(order, descent.made)
@@ -117,6 +120,11 @@ def carried_out(order: Order, compaction: Compaction, table: TableFacts, patienc
     kept = _kept(order, compaction, table, after)
     result = Result(compaction, Outcome.DONE, was, tuple(after.values()), kept, tuple(after))
     return _fruitless(order, result, after) if _for_nothing(result) and descent.certain else result
+
+
+def _not_so_soon(order: Order, compaction: Compaction, table: TableFacts) -> None:
+    candidate = compaction.candidate
+    remembered(order, DECLINED).add({candidate: declined_cause(candidate, table, order.now_s)})
 
 
 def _for_nothing(result: Result) -> bool:

@@ -114,10 +114,7 @@ def worth_another_look(planned: Document, budget: int) -> list[str]:
     """Tables with something to compact, or with something that is kept from it by what may be over by then."""
     passing = {in_the_way(planned), *(_OF_THE_BUDGET if budget > planned["budget_bytes"] else ())}
     blocked = (each["table"] for each in planned["blocked"] if each["blocker"] in passing)
-    left_to_the_server = (
-        each["table"] for each in planned["files"] if each["reason"] == Reason.PENDING and each["ratio"]
-    )
-    return sorted({*blocked, *left_to_the_server, *(each["table"] for each in planned["compactions"])})
+    return sorted({*blocked, *(each["table"] for each in planned["compactions"])})
 
 
 def carry_out_files(

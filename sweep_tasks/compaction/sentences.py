@@ -42,8 +42,8 @@ _WORDS = {
     Blocker.NOT_MEASURED: "it is new, or could not be read; the next run measures it",
     Blocker.FRUITLESS: "it was compacted before and next to nothing was dropped, and nothing has changed since",
     Blocker.DECLINED: (
-        "the server did not compact it when it was asked to, and its log says why; it is asked again when the files "
-        "around it have changed, or next week"
+        "the server did not compact it when it was asked to, or failed at it, and its log says why; it is asked again "
+        "when the files around it have changed, or next week"
     ),
     Blocker.FAILED: "one before it failed, and none was begun after that; the next run goes on",
     Blocker.SERVER_BUSY: "the server has compactions of its own to do, which go first",

@@ -1,4 +1,4 @@
-"""What sweeps have deleted, kept in the store: of each table a tally for every day, and of each node what is gone there.
+"""What sweeps have deleted, kept in the store: of a table a tally for every day, and for each node what is gone there.
 
 By days, because a compaction drops a tombstone only when gc_grace has passed: one that runs today says nothing about
 what was deleted yesterday. What it drops is counted when it is told of, in a tally of the node, and taken off whatever

@@ -19,6 +19,8 @@ from sweep_tasks.store.chunks import chunks
 
 RING_BITS = 64
 
+Both = Callable[[Counter[int], Counter[int]], Counter[int]]
+
 
 class DeletedRange(NamedTuple):
     """Both ends belong to it."""

@@ -80,6 +80,15 @@ class TestFiles:
         (verdict,) = planned(of(0, 0))
         assert (verdict.reason, verdict.density, verdict.rank) == (Reason.EMPTY, Density(0, 0), None)
 
+    def test_of_what_the_engine_is_about_to_compact_it_is_known_what_else_would_be_true(self) -> None:
+        (found,) = planned(of(1, 1, pending=True))
+        (off,) = planned(of(1, 1, pending=True), thresholds=replace(USUAL, eligible_share=Fraction(0)))
+        assert (found.reason, found.if_not_pending, found.eligible, found.worth_it) == (
+            Reason.PENDING, Reason.DENSE, False, True,
+        )  # fmt: skip
+        assert (off.reason, off.if_not_pending, off.worth_it) == (Reason.PENDING, Reason.SWITCHED_OFF, False)
+        assert set(found.document()) == {"file", "ratio", "eligible", "reason", "rank"}
+
     def test_what_the_engine_is_about_to_compact_is_left_to_it(self) -> None:
         assert reason(of(1, 1, pending=True)) is Reason.PENDING
         assert reason(of(0, 1, pending=True)) is Reason.PENDING
