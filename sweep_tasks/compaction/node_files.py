@@ -69,8 +69,6 @@ class Order:
         for keyspace in {table.keyspace for table in self.tables.values()}:
             names = {table.name for table in self.tables.values() if table.keyspace == keyspace}
             found |= sstables_in(self.node.reach, self.node.data, keyspace, names)
-        if not found:
-            self._check_folders()
         return found
 
     def measured(self, sstable: SSTable, identity: Identity) -> Outcome:
@@ -82,8 +80,8 @@ class Order:
             return Outcome(kind=GONE if isinstance(error, SSTableGone) else UNREADABLE, problem=str(error))
         return Outcome(found.json_line(), json.dumps(found.brief()))
 
-    def _check_folders(self) -> None:
-        """A folder that is not there is a wrong setting, not a node without files."""
+    def check_folders(self) -> None:
+        """A folder that is not there is a wrong setting, not one without files, be it one of many."""
         there = self.node.reach.stands(self.node.data)
         for folder in self.node.data:
             if folder not in there:
@@ -108,6 +106,7 @@ def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, Physic
 def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Document:
     """Measures, keeps the lines, returns the summary; forgets what was known of files that are gone."""
     files = order.files()
+    order.check_folders()
     near_share = Fraction(settings.compaction_near_fail_share)
     summary = Summary(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
     for name, table in sorted(order.tables.items()):

@@ -44,6 +44,8 @@ class FileStatistics:
     spread: Spread | None = None
     read_tombstones: int | None = None
     """The most that one read of its table met of late."""
+    clean_blocks: int = 0
+    """Blocks without a tombstone that are not among those above, only counted."""
     proof: Mapping[str, Any] | None = None
     """What nothing here looks at: for whoever proves that a compaction would drop something."""
 
@@ -153,7 +155,7 @@ class _Counted(NamedTuple):
 def _counted(file: FileStatistics, thresholds: Thresholds) -> _Counted:
     dense = sum(is_dense(block, thresholds) for block in file.blocks)
     tombstones = sum(block.tombstones for block in file.blocks) if file.tombstones is None else file.tombstones
-    density = Density(dense, len(file.blocks))
+    density = Density(dense, len(file.blocks) + file.clean_blocks)
     met = file.read_tombstones or 0
     return _Counted(file.file, file.table, file.pending, density, file.longest_run, tombstones, file.spread, met)
 

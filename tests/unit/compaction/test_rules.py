@@ -76,6 +76,11 @@ class TestFiles:
     def test_less_is_not(self, dense: int, blocks: int) -> None:
         assert reason(of(dense, blocks)) is Reason.BELOW_THRESHOLD
 
+    def test_blocks_that_are_only_counted_are_blocks_that_are_not_dense(self) -> None:
+        assert planned(of(1, 1, clean_blocks=19)) == planned(of(1, 20))
+        assert reason(of(1, 1, clean_blocks=20)) is Reason.BELOW_THRESHOLD
+        assert reason(of(0, 0, clean_blocks=1)) is Reason.BELOW_THRESHOLD
+
     def test_a_file_without_blocks_is_empty(self) -> None:
         (verdict,) = planned(of(0, 0))
         assert (verdict.reason, verdict.density, verdict.rank) == (Reason.EMPTY, Density(0, 0), None)
