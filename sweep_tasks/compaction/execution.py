@@ -63,7 +63,7 @@ class Outcome(StrEnum):
 class Result:
     compaction: Compaction
     outcome: Outcome
-    before: tuple[Facts, ...] = ()
+    before: tuple[Facts, ...] | None = ()
     after: tuple[Facts, ...] | None = ()
     """None: not known."""
     kept: Mapping[str, int] | None = None
@@ -72,10 +72,12 @@ class Result:
 
     @property
     def dropped(self) -> int | None:
-        return None if self.after is None else max(0, _tombstones(self.before) - _tombstones(self.after))
+        if self.before is None or self.after is None:
+            return None
+        return max(0, _tombstones(self.before) - _tombstones(self.after))
 
     def document(self) -> dict[str, Any]:
-        compaction, after = self.compaction, self.after
+        compaction, before, after = self.compaction, self.before, self.after
         return {
             "candidate": compaction.candidate,
             "table": compaction.table,
@@ -84,16 +86,16 @@ class Result:
             "outcome": self.outcome.value,
             "problem": self.problem,
             "bytes_expected": compaction.bytes,
-            "bytes_read": sum(each.identity.size for each in self.before),
-            "bytes_written": None if after is None else sum(each.identity.size for each in after),
+            "bytes_read": compaction.bytes if before is None else _bytes(before),
+            "bytes_written": None if after is None else _bytes(after),
             "tombstones_expected": compaction.tombstones,
-            "tombstones_before": _tombstones(self.before),
+            "tombstones_before": None if before is None else _tombstones(before),
             "tombstones_after": None if after is None else _tombstones(after),
             "dropped": self.dropped,
             "kept": dict(self.kept or {}),
             "points_expected": compaction.points,
-            "points_before": sum(each.keys for each in self.before),
-            "points_after": None if after is None else sum(each.keys for each in after),
+            "points_before": None if before is None else _points(before),
+            "points_after": None if after is None else _points(after),
             "made": list(self.made),
         }
 
@@ -192,5 +194,13 @@ def _standing(order: Order, table: str) -> dict[str, Identity]:
     return {str(sstable.data): identity for sstable, identity in files.items()}
 
 
+def _bytes(files: tuple[Facts, ...]) -> int:
+    return sum(each.identity.size for each in files)
+
+
 def _tombstones(files: tuple[Facts, ...]) -> int:
     return sum(each.tombstones + each.waiting for each in files)
+
+
+def _points(files: tuple[Facts, ...]) -> int:
+    return sum(each.keys for each in files)

@@ -71,6 +71,10 @@ class Order:
             found |= sstables_in(self.node.reach, self.node.data, keyspace, names)
         return found
 
+    def flush(self) -> None:
+        (keyspace,) = {table.keyspace for table in self.tables.values()}
+        self.node.nodetool("flush", keyspace, *(table.name for table in self.tables.values()), changes=True)
+
     def measured(self, sstable: SSTable, identity: Identity) -> Outcome:
         table = self.tables[sstable.qualified_table]
         kept = Cache(self.cache / "sstables")
@@ -107,10 +111,7 @@ def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Doc
     """Measures, keeps the lines, returns the summary; forgets what was known of files that are gone."""
     files = order.files()
     order.check_folders()
-    near_share = Fraction(settings.compaction_near_fail_share)
-    summary = Summary(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
-    for name, table in sorted(order.tables.items()):
-        summary.table(name, table.gc_grace_s)
+    summary = summary_for(order, settings)
     with _lines_of(order) as out:
         for outcome in measuring(order, list(files.items())) if files else ():
             if outcome.line is None or outcome.brief is None:
@@ -120,6 +121,15 @@ def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Doc
                 out.write(f"{outcome.line}\n")
     _forget_gone(order, files)
     return summary.document(order.statistics)
+
+
+def summary_for(order: Order, settings: Settings) -> Summary:
+    """In which nothing is counted yet."""
+    near_share = Fraction(settings.compaction_near_fail_share)
+    summary = Summary(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
+    for name, table in sorted(order.tables.items()):
+        summary.table(name, table.gc_grace_s)
+    return summary
 
 
 def in_threads(at_once: int) -> Measuring:

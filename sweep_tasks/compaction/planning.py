@@ -149,7 +149,11 @@ def cause_of(candidate: str, table: TableFacts) -> str:
 
 def declined_cause(candidate: str, table: TableFacts, now_s: int) -> str:
     """The same for a week at most: why a server declines is not known, so it may be over without a trace."""
-    return f"{cause_of(candidate, table)} {now_s // _WEEK_S}"
+    return f"{cause_of(candidate, table)} {week_of(now_s)}"
+
+
+def week_of(now_s: int) -> int:
+    return now_s // _WEEK_S
 
 
 def _compaction(first: Compaction | None, verdict: Verdict, table: TableFacts, files: tuple[str, ...]) -> Compaction:

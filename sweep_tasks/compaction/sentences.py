@@ -70,7 +70,7 @@ def near_failing(run: Mapping[str, Any]) -> str:
     where = f"in {run['files']} files" if run.get("files", 1) > 1 else "in one file"
     return (
         f"table {run['table']}: a partition (token {run['token']}) has {run['longest_run']} dead cells in a row, "
-        f"{where}, and a read of it fails at {run['fails_at']}"
+        f"{where}, {run['held']} of them still held by gc_grace; a read fails at {run['fails_at']} of those"
     )
 
 

@@ -100,12 +100,14 @@ def test_a_failure_is_told_with_what_went_wrong() -> None:
 
 
 def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
-    run = {"table": "ks.t", "token": -42, "longest_run": 59_800, "fails_at": 100_000, "file": "f", "reads": "warned"}
-    runs = [{**run, "near_failing": True}, {**run, "near_failing": False, "longest_run": 1_000}]
+    run = {"table": "ks.t", "token": -42, "longest_run": 300_000, "held": 60_000, "fails_at": 100_000, "file": "f"}
+    runs = [{**run, "near_failing": True}, {**run, "near_failing": False, "held": 1_000}]
     found = report(measured(0), PLANNED, done(), measured(0, runs=runs))
     assert found["near_failing"] == runs[:1]
-    told = "table ks.t: a partition (token -42) has 59800 dead cells in a row, in one file, and a read of it fails at"
-    assert f"{told} 100000" in found["sentences"]
+    assert (
+        "table ks.t: a partition (token -42) has 300000 dead cells in a row, in one file, 60000 of them still held by "
+        "gc_grace; a read fails at 100000 of those"
+    ) in found["sentences"]
 
 
 def test_what_a_dry_run_would_drop_is_not_called_kept() -> None:

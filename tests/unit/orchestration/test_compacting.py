@@ -20,7 +20,7 @@ from sweep_tasks.orchestration.compacting import (
 
 NODES = {"one": {"data": "/var/lib/cassandra/data"}, "10.0.0.2": {"data": "/var/lib/cassandra/data"}}
 CASSANDRA = "cassandra://nowhere:9042/shop"
-RUN = {"table": "shop.orders", "token": -42, "longest_run": 59_800, "file": "f", "reads": "warned", "fails_at": 100_000}
+RUN = {"table": "shop.orders", "token": -42, "longest_run": 59_800, "held": 59_800, "file": "f", "fails_at": 100_000}
 
 
 class Instance:
