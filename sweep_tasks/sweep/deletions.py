@@ -10,6 +10,7 @@ Where that is too coarse, it errs on the side of showing too much.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import structlog
@@ -56,31 +57,18 @@ class Deletions:
     ) -> None:
         """All files of a node that hold rows between these tokens, both included, were compacted together."""
         days, _ = self._read(table, None)
-        could_go = TableTally()
-        for day, tally in days.items():
-            if _droppable_from_ms(day, gc_grace_s) <= at_ms:
-                could_go.merge(tally)
-        went = could_go.within(first_token, last_token)
 
         def with_it(standing: bytes | None) -> bytes:
-            return _stored(_gone(standing).or_more(went))
+            gone = _gone(standing)
+            if left := _left(days, gone, gc_grace_s, at_ms):
+                gone.merge(left.droppable.within(first_token, last_token))
+            return _stored(gone)
 
         self._store.update(DELETIONS, Cell(_row(table), _NODE + node.encode()), with_it)
 
     def left(self, table: TableRef, gc_grace_s: int, now_ms: int, node: str | None = None) -> Left | None:
         """What is left on this node, or on one that was never compacted if none is named."""
-        days, gone = self._read(table, node)
-        found, droppable, left_of = TableTally(), TableTally(), []
-        for day, tally in sorted(days.items()):
-            left, gone = tally.less(gone), gone.less(tally)
-            if left.document():
-                left_of.append(day)
-                found.merge(left)
-                if _droppable_from_ms(day, gc_grace_s) <= now_ms:
-                    droppable.merge(left)
-        if not left_of:
-            return None
-        return Left(left_of[0] * DAY_MS, found, droppable, _droppable_from_ms(left_of[-1], gc_grace_s))
+        return _left(*self._read(table, node), gc_grace_s, now_ms)
 
     def forget(self, table: TableRef) -> None:
         self._store.remove(DELETIONS, self._store.read_rows(DELETIONS, [_row(table)]))
@@ -121,6 +109,20 @@ class Deletions:
             if column.startswith(_DAY)
         }
         return days, _gone(found.get(_NODE + node.encode()) if node else None)
+
+
+def _left(days: Mapping[int, TableTally], gone: TableTally, gc_grace_s: int, now_ms: int) -> Left | None:
+    found, droppable, left_of = TableTally(), TableTally(), []
+    for day, tally in sorted(days.items()):
+        left, gone = tally.less(gone), gone.less(tally)
+        if left.document():
+            left_of.append(day)
+            found.merge(left)
+            if _droppable_from_ms(day, gc_grace_s) <= now_ms:
+                droppable.merge(left)
+    if not left_of:
+        return None
+    return Left(left_of[0] * DAY_MS, found, droppable, _droppable_from_ms(left_of[-1], gc_grace_s))
 
 
 def _droppable_from_ms(day: int, gc_grace_s: int) -> int:

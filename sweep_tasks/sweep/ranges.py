@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from operator import add, or_, sub
+from operator import add, sub
 from typing import Any, NamedTuple
 
 from sweep_tasks.errors import BadValue
@@ -58,15 +58,12 @@ class TokenHistogram:
 
     def merge(self, other: TokenHistogram) -> None:
         """Afterwards this is what it would be had everything been added to it; the smaller of the two sizes holds."""
-        self._become(self._with(other, add))
+        both = self._with(other, add)
+        self._most, self._bits, self._deleted = both._most, both._bits, both._deleted
 
     def less(self, other: TokenHistogram) -> TokenHistogram:
         """What is left when all of the other is taken away."""
         return self._with(other, sub)
-
-    def or_more(self, other: TokenHistogram) -> TokenHistogram:
-        """In each range as much as the one of both has that has more there."""
-        return self._with(other, or_)
 
     @property
     def deleted(self) -> int:
@@ -120,9 +117,6 @@ class TokenHistogram:
         )
         made._fit()
         return made
-
-    def _become(self, other: TokenHistogram) -> None:
-        self._most, self._bits, self._deleted = other._most, other._bits, other._deleted
 
     def _fit(self) -> None:
         """As fine as it may be. Looked for by halves: tokens are all over the ring, so that most steps join nothing."""

@@ -50,9 +50,6 @@ class TableTally:
     def less(self, other: TableTally) -> TableTally:
         return self._of_kinds(lambda kind: self.by_kind[kind].less(other.by_kind[kind]))
 
-    def or_more(self, other: TableTally) -> TableTally:
-        return self._of_kinds(lambda kind: self.by_kind[kind].or_more(other.by_kind[kind]))
-
     def within(self, first_token: int, last_token: int) -> TableTally:
         return self._of_kinds(lambda kind: self.by_kind[kind].within(first_token, last_token))
 

@@ -199,6 +199,23 @@ class TestManyDays:
                 compacted.append(day)
         assert compacted == [11, 111], "on the second of these days a hundred days have added up"
 
+    def test_a_hot_row_is_compacted_once_though_all_days_together_are_known_in_coarse_ranges_only(
+        self, memory: Store
+    ) -> None:
+        deletions = Deletions(memory)
+        lower = [LEAST_TOKEN + number * (2**63 // 300) for number in range(300)]
+        upper = [token + 2**63 for token in lower]
+        deletions.add(tally(TABLE, Kind.RANGES, *lower), 0)
+        deletions.compacted(TABLE, "one", GRACE_S, 11 * DAY_MS, LEAST_TOKEN, -1)
+        deletions.add(tally(TABLE, Kind.RANGES, *upper, *[upper[7]] * 2_000), 12 * DAY_MS)
+        left = deletions.left(TABLE, GRACE_S, 30 * DAY_MS, "one")
+        assert left
+        ((first, last, _),) = left.droppable.tombstone_histogram().dense_ranges(1_000)
+        deletions.compacted(TABLE, "one", GRACE_S, 30 * DAY_MS, first, last)
+        left = deletions.left(TABLE, GRACE_S, 30 * DAY_MS, "one")
+        assert left
+        assert left.droppable.tombstones == 299
+
     def test_each_node_has_what_a_record_of_every_day_would_have(self, memory: Store) -> None:
         deletions, chance = Deletions(memory), Random(7)
         deleted: list[tuple[int, int]] = []

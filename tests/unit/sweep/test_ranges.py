@@ -160,13 +160,3 @@ def test_what_was_merged_can_be_taken_away_however_coarse_it_is(
     part, whole = histogram(one, fine), histogram([*one, *other], coarse)
     assert whole.less(part).deleted == sum(count for _, count in other)
     assert part.less(whole).deleted == 0
-
-
-@given(deletes, deletes, sizes)
-def test_the_more_of_both_is_never_less_than_either(
-    one: list[tuple[int, int]], other: list[tuple[int, int]], most: int
-) -> None:
-    first, second = histogram(one, most), histogram(other, most)
-    more = first.or_more(second)
-    assert (first.less(more).deleted, second.less(more).deleted) == (0, 0)
-    assert more.deleted <= first.deleted + second.deleted
