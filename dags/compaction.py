@@ -12,7 +12,7 @@ and run twice: Cassandra keeps its old files until the new ones are complete, an
 | `prepare` | its log says what is missing (a pool, a connection) and the command that mends it; then clear it |
 | `….measure` | it was tried again already; its log says which file or program could not be reached: mend `compaction_nodes`, clear it |
 | `….plan`, `….compact` | its log says what `nodetool` answered; see that the node is up, clear it. Other nodes are not held up |
-| `check` | reads of a partition are about to fail: its log names table, token and the number of dead cells; see below. Or a compaction failed: it says what `nodetool` answered |
+| `check` | reads of a partition are about to fail: its log names table, token and the number of dead cells; see below. Or a compaction failed: it says what `nodetool` answered. Or files could not be read: it says why, and of how many |
 | `finish` | says only that something above is red |
 
 | the report says that tombstones are kept by | what to do |
@@ -84,7 +84,7 @@ with DAG(
         trigger_rule="all_done",
         retries=0,  # it would say the same again
         on_failure_callback=problem_alert(),
-        doc_md="Fails if reads of a partition are about to; its log says which.",
+        doc_md="Fails if reads of a partition are about to, a compaction has failed or files could not be read.",
     )
     finish = EmptyOperator(task_id="finish", trigger_rule="none_failed", doc_md="Red if anything above is red.")
 

@@ -300,6 +300,10 @@ class CompactionFailed(NeedsAttention):
     """Of compactions that a node did not carry out."""
 
 
+class FilesUnreadable(NeedsAttention):
+    """Of nodes with files that nobody could read: how many tombstones are in them is not known."""
+
+
 class MetricsNotTaken(SweepflowError):
     """A collector of figures refused them or did not answer; nothing was lost, the next time tells them again."""
 

@@ -19,7 +19,7 @@ from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.cli.steps import Steps
 from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.compaction.sentences import shown_moment
-from sweep_tasks.errors import BadValue, NodetoolFailed, NoTombstones, SweepflowError
+from sweep_tasks.errors import BadValue, FilesUnreadable, NodetoolFailed, NoTombstones, SweepflowError
 from sweep_tasks.store import StoreLocation
 
 Document = dict[str, Any]
@@ -87,6 +87,8 @@ def _on_each(
         raise typer.Exit(failed[0].exit_code)
     if any(each.get("report", {}).get("failed") for each in found):
         raise typer.Exit(NodetoolFailed.exit_code)
+    if any(each.get("report", each).get("unreadable") for each in found):
+        raise typer.Exit(FilesUnreadable.exit_code)
 
 
 def _attempted(

@@ -62,7 +62,9 @@ def _found(run: Command, table: str | None, node: str | None, at_least: int, don
             continue
         if done and node:
             for found in swept.dense:
-                Deletions(run.store).compacted(each, node, now_ms, found.first_token, found.last_token)
+                Deletions(run.store).compacted(
+                    each, node, physical[each].gc_grace_s, now_ms, found.first_token, found.last_token
+                )
         yield {
             "table": str(each),
             "since": from_ms(swept.left.since_ms).to_date_string(),

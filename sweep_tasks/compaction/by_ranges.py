@@ -8,21 +8,24 @@ the node. What it drops can't be measured: the ranges are marked as compacted, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.compaction.documents import Document, in_the_way, of_compaction, of_server, of_stopped, stopped_by
-from sweep_tasks.compaction.execution import Outcome
-from sweep_tasks.compaction.node_files import Order, tables_of
-from sweep_tasks.compaction.planning import Compaction, Plan, Stopped, all_stopped
-from sweep_tasks.compaction.proof import Blocked, Blocker
+from sweep_tasks.compaction.documents import Document, of_plan, of_stopped
+from sweep_tasks.compaction.execution import Outcome, Result
+from sweep_tasks.compaction.node_files import Order, remembered, summary_for, tables_of
+from sweep_tasks.compaction.planning import Compaction, Plan, Stopped, all_stopped, week_of
+from sweep_tasks.compaction.proof import Blocked, Blocker, by_the_table
+from sweep_tasks.compaction.remembered import DECLINED
 from sweep_tasks.compaction.rules import Reason
-from sweep_tasks.compaction.server import TableState, awaited, blocker_in, look_at
+from sweep_tasks.compaction.server import Server, TableState, awaited, blocker_in, look_at
 from sweep_tasks.compaction.strategies import Kind, strategy_of
 from sweep_tasks.compaction.thresholds import Thresholds, thresholds_in
+from sweep_tasks.compaction.turns import Ready, in_turn
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import SweepflowError
+from sweep_tasks.errors import NodetoolFailed
 from sweep_tasks.model import LEAST_TOKEN
 from sweep_tasks.opening import borrowed_store
 from sweep_tasks.store.cassandra.options import PhysicalTable
@@ -58,6 +61,11 @@ class Swept:
     def waiting(self) -> int:
         return max(0, self.left.tally.tombstones - self.left.droppable.tombstones)
 
+    @property
+    def waits_until_s(self) -> int | None:
+        """When gc_grace will have passed for all of it; none if it has."""
+        return self.left.all_from_ms // 1_000 if self.waiting else None
+
 
 def swept_of(store: Store, table: PhysicalTable, node: str | None, now_ms: int, at_least: int) -> Swept | None:
     """By the table's own gc_grace; None where nothing is known to be left."""
@@ -69,7 +77,8 @@ def swept_of(store: Store, table: PhysicalTable, node: str | None, now_ms: int, 
 
 
 def told_of_all(settings: Settings, node: str | None = None) -> list[Document]:
-    """The ranges of all tables with most tombstones, those with most first."""
+    """The ranges of all tables with most tombstones, those with most first; also where `run_warn` is off, as this
+    only shows them."""
     now_ms, at_least = SystemClock().now_ms(), max(1, settings.compaction_run_warn)
     with borrowed_store(settings) as store:
         found = [swept_of(store, table, node, now_ms, at_least) for table in tables_of(settings).values()]
@@ -101,120 +110,71 @@ def described(swept: Swept, most: int = MOST_TOLD) -> list[Document]:
 
 def measured(order: Order, settings: Settings) -> Document:
     """In the shape of a measurement of files; counts are those of the sweeps, and of runs nothing is known."""
-    tables = {
-        name: {
-            "files": 0,
-            "bytes": 0,
-            "droppable": each.left.droppable.tombstones,
-            "waiting": each.waiting,
-            "droppable_from_s": None,
-            "gc_grace_s": each.table.gc_grace_s,
-        }
-        for name, each in _swept(order, settings).items()
-    }
-    counts = ("files", "bytes", "droppable", "waiting")
-    return {
-        "node": order.node.name,
-        "at_s": order.now_s,
-        **{name: sum(int(table[name] or 0) for table in tables.values()) for name in counts},
-        "droppable_from_s": None,
-        "gone": [],
-        "unreadable": [],
-        "statistics": None,
-        "tables": tables,
-        "longest_runs": [],
-        "near_failing": 0,
-    }
+    summary = summary_for(order, settings)
+    for name, each in _swept(order, settings).items():
+        counts = {"files": 0, "bytes": 0, "droppable": each.left.droppable.tombstones, "waiting": each.waiting}
+        summary.count(name, {**counts, "droppable_from_s": each.waits_until_s})
+    return summary.document(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All that is known of a node at one moment."""
+
+    server: Server
+    swept: Mapping[str, Swept]
+    plan: Plan
+
+    def told(self, stopped: Stopped) -> Document:
+        """With the command that an operator may give all the same; for time windows one that keeps them apart."""
+        document, swept = of_stopped(stopped), self.swept[stopped.table]
+        if stopped.by.blocker is Blocker.TIME_WINDOWS:
+            document["command"] = f"nodetool garbagecollect {swept.table.keyspace} {swept.table.name}"
+        elif document["command"] is None and swept.droppable:
+            document["command"] = command_for(swept.table, *swept.stretch)
+        return document
 
 
 def plan(order: Order, settings: Settings, budget: int) -> Document:
-    return _plan(order, settings, budget, _swept(order, settings))
+    look = _look(order, settings, budget)
+    ranges = [told for each in look.swept.values() for told in described(each)]
+    return {"statistics": None, "files": [], **of_plan(look.plan, look.server, look.told), "ranges": ranges}
 
 
-def _plan(order: Order, settings: Settings, budget: int, swept: Mapping[str, Swept]) -> Document:
-    server = look_at(order.node, order.tables)
-    thresholds = thresholds_in(settings, order.tables.values())
-    found = planned(swept, server.tables, {name: thresholds.of(name) for name in swept}, budget)
-    if blocker := blocker_in(server.work, server.repairing):
-        found = all_stopped(found, blocker)
-    return {
-        "statistics": None,
-        "server": of_server(server),
-        "files": [],
-        "compactions": [_planned(each, server.tables[each.table]) for each in found.compactions],
-        "blocked": [_stopped(each, swept[each.table]) for each in found.stopped],
-        "ranges": [told for each in swept.values() for told in described(each)],
-    }
+def carry_out(order: Order, settings: Settings, budget: int, before: Document) -> Document:
+    """Plans anew when the server has nothing to do of its own; what was in memory is in files by then."""
+
+    def ready() -> Ready:
+        awaited(order.node, settings.compaction_wait_s)
+        look = _look(order, settings, budget)
+        return Ready(look.plan, look.server, partial(_compacted, order, settings, look.swept), look.told)
+
+    return in_turn(order, settings.compaction_wait_s, before, ready)
 
 
 def planned(
-    swept: Mapping[str, Swept], states: Mapping[str, TableState], thresholds: Mapping[str, Thresholds], budget: int
+    swept: Mapping[str, Swept],
+    states: Mapping[str, TableState],
+    thresholds: Mapping[str, Thresholds],
+    budget: int,
+    declined: Collection[str] = (),
 ) -> Plan:
-    """Tables with most to drop first. Pure."""
+    """Tables with most to drop first; those left out that the server failed to compact of late. Pure."""
     compactions: list[Compaction] = []
     stopped: list[Stopped] = []
     for each in sorted(swept.values(), key=lambda one: (-one.tombstones, one.table.qualified)):
         name = each.table.qualified
         if thresholds[name].off or not each.dense:
             continue
-        found = _judged(each, states[name], budget - sum(one.bytes for one in compactions), budget)
+        left = budget - sum(one.bytes for one in compactions)
+        found = Blocked(Blocker.DECLINED) if name in declined else _judged(each, states[name], left, budget)
         candidate = "{} … {}".format(*each.stretch) if each.droppable else "all of it"
         if isinstance(found, Blocked):
-            waiting = each.waiting
-            stopped.append(Stopped(candidate, name, Reason.SWEPT, found, each.tombstones, waiting))
+            stopped.append(Stopped(candidate, name, Reason.SWEPT, found, each.tombstones, each.waiting))
         else:
             rank = len(compactions) + 1
             compactions.append(Compaction(candidate, name, Reason.SWEPT, rank, (), found, each.tombstones, 0))
     return Plan(tuple(compactions), tuple(stopped))
-
-
-def carry_out(order: Order, settings: Settings, budget: int, before: Document) -> Document:
-    """Plans anew when the server has nothing to do of its own; what was in memory is in files by then."""
-    if blocker := awaited(order.node, settings.compaction_wait_s):
-        blocked = [each for each in before["blocked"] if each["table"] in order.tables]
-        return {
-            "stopped": blocker.value,
-            "blocked": [*(stopped_by(blocker, each) for each in before["compactions"]), *blocked],
-        }
-    (keyspace,) = {table.keyspace for table in order.tables.values()}
-    order.node.nodetool("flush", keyspace, *(table.name for table in order.tables.values()), changes=True)
-    awaited(order.node, settings.compaction_wait_s)
-    swept = _swept(order, settings)
-    now = _plan(order, settings, budget, swept)
-    done: list[Document] = []
-    stopped: Blocker | None = None
-    for each in now["compactions"]:
-        stopped = awaited(order.node, settings.compaction_wait_s) if done else None
-        if stopped:
-            break
-        done.append(_compacted(order, settings, each, swept[each["table"]]))
-        if done[-1]["outcome"] == Outcome.FAILED:
-            stopped = Blocker.FAILED
-            break
-    left = [stopped_by(stopped, each) for each in now["compactions"][len(done) :]] if stopped else []
-    return {
-        "flushed": sorted(order.tables),
-        "stopped": stopped.value if stopped else in_the_way(now),
-        "compactions": done,
-        "blocked": [*left, *now["blocked"]],
-    }
-
-
-def _compacted(order: Order, settings: Settings, planned: Document, swept: Swept) -> Document:
-    first, last = swept.stretch
-    told = {name: planned[name] for name in ("candidate", "table", "reason", "files")}
-    figures = {f"{name}_expected": planned[name] for name in ("bytes", "tombstones", "points")}
-    unknown = dict.fromkeys(("bytes_written", "dropped", "points_before", "points_after"))
-    done = {**told, **figures, **unknown, "kept": {}, "made": [], "problem": None}
-    try:
-        order.node.nodetool(*_arguments(swept.table, first, last), changes=True)
-    except SweepflowError as error:
-        return {**done, "outcome": Outcome.FAILED.value, "problem": str(error), "bytes_read": 0, "dropped": 0}
-    if swept.table.table:
-        with borrowed_store(settings) as store:
-            at_ms = 1_000 * order.now_s
-            Deletions(store).compacted(swept.table.table, order.node.name, at_ms, first, last)
-    return {**done, "outcome": Outcome.UNKNOWN.value, "bytes_read": planned["bytes"]}
 
 
 def _judged(swept: Swept, state: TableState, left: int, budget: int) -> int | Blocked:
@@ -222,45 +182,62 @@ def _judged(swept: Swept, state: TableState, left: int, budget: int) -> int | Bl
     strategy = strategy_of(swept.table.compaction)
     if strategy is None:
         return Blocked(Blocker.STRATEGY)
-    if not (strategy.enabled and state.compacting):
-        return Blocked(Blocker.COMPACTION_DISABLED)
+    if blocked := by_the_table(strategy, state.compacting):
+        return blocked
     if strategy.kind is Kind.TIME_WINDOWS:
         return Blocked(Blocker.TIME_WINDOWS)
-    if strategy.only_purges_repaired:
-        return Blocked(Blocker.ONLY_PURGE_REPAIRED)
     if not swept.droppable:
-        return Blocked(Blocker.GC_GRACE)
+        return Blocked(Blocker.GC_GRACE, until_s=swept.waits_until_s)
     cost = strategy.cost(state.size, 2)
     if cost > budget:
         return Blocked(Blocker.TOO_LARGE)
     return cost if cost <= left else Blocked(Blocker.BUDGET)
 
 
+def _look(order: Order, settings: Settings, budget: int) -> Look:
+    swept, server = _swept(order, settings), look_at(order.node, order.tables)
+    thresholds = thresholds_in(settings, order.tables.values())
+    declined = _declined(order, swept)
+    found = planned(swept, server.tables, {name: thresholds.of(name) for name in swept}, budget, declined)
+    blocker = blocker_in(server.work, server.repairing)
+    return Look(server, swept, all_stopped(found, blocker) if blocker else found)
+
+
 def _swept(order: Order, settings: Settings) -> dict[str, Swept]:
-    """By Cassandra's name of the table."""
+    """By Cassandra's name of the table. Where `run_warn` is off, no range has enough to be compacted."""
     thresholds = thresholds_in(settings, order.tables.values())
     found: dict[str, Swept] = {}
     with borrowed_store(settings) as store:
         for table in order.tables.values():
-            at_least = max(1, thresholds.of(table.qualified).run_warn)
+            at_least = thresholds.of(table.qualified).run_warn
             swept = swept_of(store, table, order.node.name, 1_000 * order.now_s, at_least)
             if swept is not None:
                 found[table.qualified] = swept
     return found
 
 
-def _planned(compaction: Compaction, state: TableState) -> Document:
-    return of_compaction(compaction, flush=state.memtable_cells > 0)
+def _compacted(order: Order, settings: Settings, swept: Mapping[str, Swept], compaction: Compaction) -> Result:
+    table, (first, last) = swept[compaction.table].table, swept[compaction.table].stretch
+    try:
+        order.node.nodetool(*_arguments(table, first, last), changes=True)
+    except NodetoolFailed:
+        remembered(order, DECLINED).add({table.qualified: _cause(table, order.now_s)})
+        raise
+    if table.table:
+        with borrowed_store(settings) as store:
+            at_ms = 1_000 * order.now_s
+            Deletions(store).compacted(table.table, order.node.name, table.gc_grace_s, at_ms, first, last)
+    return Result(compaction, Outcome.UNKNOWN, before=None, after=None)
 
 
-def _stopped(stopped: Stopped, swept: Swept) -> Document:
-    """With the command that an operator may give all the same; for time windows one that keeps them apart."""
-    document = of_stopped(stopped)
-    if stopped.by.blocker is Blocker.TIME_WINDOWS:
-        document["command"] = f"nodetool garbagecollect {swept.table.keyspace} {swept.table.name}"
-    elif document["command"] is None and swept.droppable:
-        document["command"] = command_for(swept.table, *swept.stretch)
-    return document
+def _declined(order: Order, swept: Mapping[str, Swept]) -> set[str]:
+    causes = remembered(order, DECLINED).causes()
+    return {name for name, each in swept.items() if causes.get(name) == _cause(each.table, order.now_s)}
+
+
+def _cause(table: PhysicalTable, now_s: int) -> str:
+    """The same for a week at most, as with files."""
+    return f"{table.gc_grace_s} {sorted(table.compaction.items())} {week_of(now_s)}"
 
 
 def _arguments(table: PhysicalTable, first_token: int, last_token: int) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sweep_tasks.compaction.execution import Outcome
-from sweep_tasks.compaction.planning import Compaction, Stopped
+from sweep_tasks.compaction.planning import Compaction, Plan, Stopped
 from sweep_tasks.compaction.proof import Blocked, Blocker
 from sweep_tasks.compaction.rules import Reason, Verdict
 from sweep_tasks.compaction.sentences import command, sentence
@@ -30,7 +31,15 @@ def of_verdict(verdict: Verdict) -> Document:
     return {**verdict.document(), "table": verdict.table}
 
 
-def of_compaction(compaction: Compaction, flush: bool) -> Document:
+def of_plan(plan: Plan, server: Server, told: Callable[[Stopped], Document] | None = None) -> Document:
+    return {
+        "server": of_server(server),
+        "compactions": [of_compaction(each, server) for each in plan.compactions],
+        "blocked": [*map(told or of_stopped, plan.stopped)],
+    }
+
+
+def of_compaction(compaction: Compaction, server: Server) -> Document:
     """`flush`: something of its table is in memory, and is written to a file before."""
     return {
         "candidate": compaction.candidate,
@@ -41,7 +50,7 @@ def of_compaction(compaction: Compaction, flush: bool) -> Document:
         "bytes": compaction.bytes,
         "tombstones": compaction.tombstones,
         "points": compaction.points,
-        "flush": flush,
+        "flush": server.tables[compaction.table].memtable_cells > 0,
     }
 
 
@@ -69,6 +78,7 @@ def stopped_by(blocker: Blocker, planned: Document) -> Document:
 def expected(planned: Document) -> Document:
     """What a dry run says of a compaction: its figures as they are expected."""
     kept = {name: planned[name] for name in ("candidate", "table", "reason", "files")}
-    unknown = dict.fromkeys(("bytes_read", "bytes_written", "dropped", "points_before", "points_after"), 0)
+    counted = [f"{what}_{when}" for what in ("tombstones", "points") for when in ("before", "after")]
+    unknown = dict.fromkeys(("bytes_read", "bytes_written", "dropped", *counted), 0)
     figures = {f"{name}_expected": planned[name] for name in ("bytes", "tombstones", "points")}
     return {**kept, **unknown, **figures, "outcome": Outcome.PLANNED.value, "problem": None, "kept": {}, "made": []}

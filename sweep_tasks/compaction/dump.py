@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -48,20 +49,20 @@ def entries_of(sstable: SSTable, tools: Tools, key: str | None = None) -> Iterat
         only = ["-k", key] if key is not None else []
         command = sstable.reach.command([*tools.sstabledump, str(sstable.data), "-t", "-l", *only])
         process = _start(command, complaints)
+        whole = False
         try:
             out: IO[bytes] = process.stdout  # type: ignore[assignment]  # it is a pipe
             with io.TextIOWrapper(out, encoding="utf-8", errors="replace") as text:
-                yield from parsed(text.read)
-            failed = process.wait() != 0
-        except MalformedDump as error:
-            sstable.identity()
-            raise SSTableUnreadable(sstable.data, _problem(complaints, "its dump is not whole")) from error
+                with suppress(MalformedDump):
+                    yield from parsed(text.read)
+                    whole = True
+                failed = _exit_code(process, text)
         finally:
             process.kill()
             process.wait()
-        if failed:
+        if failed or not whole:
             sstable.identity()
-            raise SSTableUnreadable(sstable.data, _problem(complaints, "sstabledump failed"))
+            raise SSTableUnreadable(sstable.data, _problem(complaints, failed))
 
 
 def parsed(read: Read) -> Iterator[Dumped]:
@@ -152,10 +153,17 @@ def _start(command: list[str], complaints: IO[bytes]) -> subprocess.Popen[bytes]
         ) from error
 
 
-def _problem(complaints: IO[bytes], otherwise: str) -> str:
+def _exit_code(process: subprocess.Popen[bytes], text: IO[str]) -> int:
+    """Of a program that has said all it has to say; one that talks on, of something else, is not waited for."""
+    return 0 if len(text.read(_AT_ONCE)) == _AT_ONCE else process.wait()
+
+
+def _problem(complaints: IO[bytes], exit_code: int) -> str:
     complaints.seek(0)
     named = exception_in(complaints.read(_AT_ONCE).decode(errors="replace"))
-    return f"sstabledump ended with {named}" if named else otherwise
+    if named:
+        return f"sstabledump ended with {named}"
+    return f"sstabledump failed with exit code {exit_code}" if exit_code else "its dump is not whole"
 
 
 def exception_in(complaints: str) -> str | None:

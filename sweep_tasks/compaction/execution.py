@@ -29,6 +29,7 @@ from sweep_tasks.compaction.proof import Blocker, Known, TableFacts, droppable_i
 from sweep_tasks.compaction.remembered import DECLINED
 from sweep_tasks.compaction.server import look_at
 from sweep_tasks.compaction.sstables import Identity, SSTable
+from sweep_tasks.errors import NodetoolFailed
 
 WORTH_IT = 10
 """A compaction that drops less than one in so many of the tombstones that were to go was fruitless."""
@@ -62,7 +63,7 @@ class Outcome(StrEnum):
 class Result:
     compaction: Compaction
     outcome: Outcome
-    before: tuple[Facts, ...] = ()
+    before: tuple[Facts, ...] | None = ()
     after: tuple[Facts, ...] | None = ()
     """None: not known."""
     kept: Mapping[str, int] | None = None
@@ -71,10 +72,12 @@ class Result:
 
     @property
     def dropped(self) -> int | None:
-        return None if self.after is None else max(0, _tombstones(self.before) - _tombstones(self.after))
+        if self.before is None or self.after is None:
+            return None
+        return max(0, _tombstones(self.before) - _tombstones(self.after))
 
     def document(self) -> dict[str, Any]:
-        compaction, after = self.compaction, self.after
+        compaction, before, after = self.compaction, self.before, self.after
         return {
             "candidate": compaction.candidate,
             "table": compaction.table,
@@ -83,16 +86,16 @@ class Result:
             "outcome": self.outcome.value,
             "problem": self.problem,
             "bytes_expected": compaction.bytes,
-            "bytes_read": sum(each.identity.size for each in self.before),
-            "bytes_written": None if after is None else sum(each.identity.size for each in after),
+            "bytes_read": compaction.bytes if before is None else _bytes(before),
+            "bytes_written": None if after is None else _bytes(after),
             "tombstones_expected": compaction.tombstones,
-            "tombstones_before": _tombstones(self.before),
+            "tombstones_before": None if before is None else _tombstones(before),
             "tombstones_after": None if after is None else _tombstones(after),
             "dropped": self.dropped,
             "kept": dict(self.kept or {}),
             "points_expected": compaction.points,
-            "points_before": sum(each.keys for each in self.before),
-            "points_after": None if after is None else sum(each.keys for each in after),
+            "points_before": None if before is None else _points(before),
+            "points_after": None if after is None else _points(after),
             "made": list(self.made),
         }
 
@@ -103,12 +106,14 @@ def carried_out(order: Order, compaction: Compaction, table: TableFacts, patienc
     known = [table.files[name] for name in compaction.files]
     if [before.get(name) for name in compaction.files] != [each.identity for each in known]:
         return Result(compaction, Outcome.GONE)
-    order.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
+    try:
+        order.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
+    except NodetoolFailed:
+        _not_so_soon(order, compaction, table)  # it would be the first again, and fail before the others
+        raise
     descent = _descent(order, compaction, known, before, patience)
     if descent.none_of_it:
-        remembered(order, DECLINED).add(
-            {compaction.candidate: declined_cause(compaction.candidate, table, order.now_s)}
-        )
+        _not_so_soon(order, compaction, table)
         return Result(compaction, Outcome.DECLINED)
     was = tuple(each.facts for each in known if each.facts is not None)
     after = None if descent.unclear else _measured(order, descent.made)
@@ -117,6 +122,11 @@ def carried_out(order: Order, compaction: Compaction, table: TableFacts, patienc
     kept = _kept(order, compaction, table, after)
     result = Result(compaction, Outcome.DONE, was, tuple(after.values()), kept, tuple(after))
     return _fruitless(order, result, after) if _for_nothing(result) and descent.certain else result
+
+
+def _not_so_soon(order: Order, compaction: Compaction, table: TableFacts) -> None:
+    candidate = compaction.candidate
+    remembered(order, DECLINED).add({candidate: declined_cause(candidate, table, order.now_s)})
 
 
 def _for_nothing(result: Result) -> bool:
@@ -184,5 +194,13 @@ def _standing(order: Order, table: str) -> dict[str, Identity]:
     return {str(sstable.data): identity for sstable, identity in files.items()}
 
 
+def _bytes(files: tuple[Facts, ...]) -> int:
+    return sum(each.identity.size for each in files)
+
+
 def _tombstones(files: tuple[Facts, ...]) -> int:
     return sum(each.tombstones + each.waiting for each in files)
+
+
+def _points(files: tuple[Facts, ...]) -> int:
+    return sum(each.keys for each in files)

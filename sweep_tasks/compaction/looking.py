@@ -33,7 +33,7 @@ def look_and_plan(order: Order, thresholds: ThresholdsByTable, budget: int) -> L
     server = look_at(order.node, order.tables)
     measured: list[Facts] = []
     verdicts = plan(_statistics(order, server, measured), thresholds)
-    tables = {verdict.table for verdict in verdicts if verdict.eligible and verdict.table}
+    tables = {verdict.table for verdict in verdicts if verdict.worth_it and verdict.table}
     facts = table_facts(order, server, tables, measured)
     tried = Tried(remembered(order).causes(), remembered(order, DECLINED).causes(), order.now_s)
     found = planned(verdicts, facts, budget, tried)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.compaction.sstables import DATA
+from sweep_tasks.errors import NodetoolFailed
 from sweep_tasks.store.chunks import chunks
 
 _FILES_A_CALL = 200
@@ -46,18 +47,22 @@ class Metadata(NamedTuple):
 
 
 def metadata_of(node: Node, files: Collection[Path]) -> dict[Path, Metadata]:
-    """Files that went away meanwhile are left out."""
+    """Files that went away meanwhile are left out: those of which nothing is told."""
     parts = chunks(sorted(files), _FILES_A_CALL)
     return {path: each for part in parts for path, each in metadata_in(node.sstablemetadata(part))}
 
 
 def metadata_in(said: str) -> Iterator[tuple[Path, Metadata]]:
+    """What is not understood is an error: taken for gone, a file would keep tombstones that were proven to go."""
     _, *parts = _FILE.split(said)
     for file, text in zip(parts[::2], parts[1::2], strict=True):
         found = {name: each.search(text) for name, each in _FIELDS.items()}
         repaired, pending = _REPAIRED.search(text), _PENDING_REPAIR.search(text)
         if repaired is None or pending is None or not all(found.values()):
-            continue
+            raise NodetoolFailed(
+                "node: sstablemetadata does not tell of a file what Cassandra 5's does; see that compaction_nodes has "
+                "that one started"
+            )
         numbers = {name: int(each[1]) for name, each in found.items() if each}
         yield (
             Path(f"{file}-{DATA}"),

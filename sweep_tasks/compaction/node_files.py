@@ -69,9 +69,11 @@ class Order:
         for keyspace in {table.keyspace for table in self.tables.values()}:
             names = {table.name for table in self.tables.values() if table.keyspace == keyspace}
             found |= sstables_in(self.node.reach, self.node.data, keyspace, names)
-        if not found:
-            self._check_folders()
         return found
+
+    def flush(self) -> None:
+        (keyspace,) = {table.keyspace for table in self.tables.values()}
+        self.node.nodetool("flush", keyspace, *(table.name for table in self.tables.values()), changes=True)
 
     def measured(self, sstable: SSTable, identity: Identity) -> Outcome:
         table = self.tables[sstable.qualified_table]
@@ -82,8 +84,8 @@ class Order:
             return Outcome(kind=GONE if isinstance(error, SSTableGone) else UNREADABLE, problem=str(error))
         return Outcome(found.json_line(), json.dumps(found.brief()))
 
-    def _check_folders(self) -> None:
-        """A folder that is not there is a wrong setting, not a node without files."""
+    def check_folders(self) -> None:
+        """A folder that is not there is a wrong setting, not one without files, be it one of many."""
         there = self.node.reach.stands(self.node.data)
         for folder in self.node.data:
             if folder not in there:
@@ -108,10 +110,8 @@ def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, Physic
 def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Document:
     """Measures, keeps the lines, returns the summary; forgets what was known of files that are gone."""
     files = order.files()
-    near_share = Fraction(settings.compaction_near_fail_share)
-    summary = Summary(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
-    for name, table in sorted(order.tables.items()):
-        summary.table(name, table.gc_grace_s)
+    order.check_folders()
+    summary = summary_for(order, settings)
     with _lines_of(order) as out:
         for outcome in measuring(order, list(files.items())) if files else ():
             if outcome.line is None or outcome.brief is None:
@@ -121,6 +121,15 @@ def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Doc
                 out.write(f"{outcome.line}\n")
     _forget_gone(order, files)
     return summary.document(order.statistics)
+
+
+def summary_for(order: Order, settings: Settings) -> Summary:
+    """In which nothing is counted yet."""
+    near_share = Fraction(settings.compaction_near_fail_share)
+    summary = Summary(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
+    for name, table in sorted(order.tables.items()):
+        summary.table(name, table.gc_grace_s)
+    return summary
 
 
 def in_threads(at_once: int) -> Measuring:

@@ -59,7 +59,7 @@ class Tried:
     fruitless: Mapping[str, str] = field(default_factory=dict)
     """Compacted, and nearly nothing was dropped."""
     declined: Mapping[str, str] = field(default_factory=dict)
-    """Not compacted by the server, though it was asked to."""
+    """Not compacted by the server, though it was asked to; or it failed at it."""
     now_s: int = 0
 
     def in_the_way(self, candidate: str, table: TableFacts) -> Blocker | None:
@@ -86,11 +86,13 @@ class _Draft:
         if tried := self._tried.in_the_way(verdict.file, table):
             self._stop(verdict, table, Blocked(tried))
             return
-        found = prove(verdict.file, verdict.reason, table, self._budget)
+        found = prove(verdict.file, verdict.if_not_pending or verdict.reason, table, self._budget)
         if isinstance(found, Blocked):
             self._stop(verdict, table, found)
-        else:
+        elif verdict.eligible:
             self._take(verdict, table, found)
+        else:
+            self._stop(verdict, table, Blocked(Blocker.SERVER_BUSY))
 
     def _take(self, verdict: Verdict, table: TableFacts, proven: Proven) -> None:
         joined = [each for each in self.compactions if not set(each.files).isdisjoint(proven.files)]
@@ -110,23 +112,27 @@ class _Draft:
     def _stop(self, verdict: Verdict, table: TableFacts, by: Blocked) -> None:
         facts = table.files[verdict.file].facts
         counts = (facts.tombstones, facts.waiting) if facts else (0, 0)
-        self.stopped.append(Stopped(verdict.file, table.name, verdict.reason, by, *counts))
+        reason = verdict.if_not_pending or verdict.reason
+        self.stopped.append(Stopped(verdict.file, table.name, reason, by, *counts))
 
 
 def planned(verdicts: Iterable[Verdict], tables: Mapping[str, TableFacts], budget: int, tried: Tried) -> Plan:
     draft = _Draft(tables, budget, tried)
     for verdict in verdicts:
-        if verdict.eligible:
+        if verdict.worth_it:
             draft.consider(verdict)
-    return Plan(tuple(draft.compactions), tuple(draft.stopped))
+    taken = {name for each in draft.compactions for name in each.files}  # along with a later one, some of them
+    return Plan(tuple(draft.compactions), tuple(each for each in draft.stopped if each.candidate not in taken))
 
 
 def all_stopped(plan: Plan, blocker: Blocker) -> Plan:
     """What would have been compacted is blocked as well."""
-    more = (
-        Stopped(each.candidate, each.table, each.reason, Blocked(blocker), each.tombstones) for each in plan.compactions
-    )
+    more = (kept_by(blocker, each) for each in plan.compactions)
     return replace(plan, compactions=(), stopped=(*more, *plan.stopped))
+
+
+def kept_by(blocker: Blocker, compaction: Compaction) -> Stopped:
+    return Stopped(compaction.candidate, compaction.table, compaction.reason, Blocked(blocker), compaction.tombstones)
 
 
 def cause_of(candidate: str, table: TableFacts) -> str:
@@ -143,7 +149,11 @@ def cause_of(candidate: str, table: TableFacts) -> str:
 
 def declined_cause(candidate: str, table: TableFacts, now_s: int) -> str:
     """The same for a week at most: why a server declines is not known, so it may be over without a trace."""
-    return f"{cause_of(candidate, table)} {now_s // _WEEK_S}"
+    return f"{cause_of(candidate, table)} {week_of(now_s)}"
+
+
+def week_of(now_s: int) -> int:
+    return now_s // _WEEK_S
 
 
 def _compaction(first: Compaction | None, verdict: Verdict, table: TableFacts, files: tuple[str, ...]) -> Compaction:

@@ -94,7 +94,8 @@ def prove(candidate: str, reason: Reason, table: TableFacts, budget: int) -> Pro
         return Blocked(Blocker.STRATEGY)
     if known.facts is None:
         return Blocked(Blocker.NOT_MEASURED)
-    blocked = _by_the_table(table, strategy, known.metadata) or _by_gc_grace(known.facts, reason)
+    marks = known.metadata.repaired, known.metadata.pending_repair
+    blocked = by_the_table(strategy, table.compacting, *marks) or _by_gc_grace(known.facts, reason)
     return blocked or _with_what_keeps_it(candidate, known.facts, table, strategy, budget)
 
 
@@ -124,12 +125,15 @@ def droppable_in(files: Collection[str], table: TableFacts) -> int:
     )
 
 
-def _by_the_table(table: TableFacts, strategy: Strategy, metadata: Metadata) -> Blocked | None:
-    if not (strategy.enabled and table.compacting):
+def by_the_table(
+    strategy: Strategy, compacting: bool, repaired: bool = False, pending_repair: bool = False
+) -> Blocked | None:
+    """What its schema, a switch on the node and repairs say about compacting a file of it."""
+    if not (strategy.enabled and compacting):
         return Blocked(Blocker.COMPACTION_DISABLED)
-    if metadata.pending_repair:
+    if pending_repair:
         return Blocked(Blocker.REPAIR)
-    if strategy.only_purges_repaired and not metadata.repaired:
+    if strategy.only_purges_repaired and not repaired:
         return Blocked(Blocker.ONLY_PURGE_REPAIRED)
     return None
 

@@ -1,5 +1,5 @@
-"""Candidates that were compacted for nothing, or that the server declined to compact: kept, so that they are not tried
-again before something has changed.
+"""Candidates that were compacted for nothing, or that the server declined or failed to compact: kept, so that they are
+not tried again before something has changed.
 
 They lie beside the measurements, two files for each node. That is the place for it: it says something about files of
 one node that this machine has found out, and whoever loses it loses no more than one more attempt.

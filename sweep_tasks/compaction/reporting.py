@@ -13,7 +13,7 @@ from typing import Any
 
 from sweep_tasks.compaction.execution import Outcome
 from sweep_tasks.compaction.proof import Blocker
-from sweep_tasks.compaction.sentences import near_failing, shown_moment
+from sweep_tasks.compaction.sentences import near_failing, shown_moment, unread
 from sweep_tasks.compaction.summary import Document
 
 NOT_DENSE = "not_dense"
@@ -48,9 +48,15 @@ def report(before: Given, planned: Given, done: Given, after: Given) -> Document
         "tombstones": {"before": _tombstones(before), "after": _tombstones(after)},
         "outcomes": dict(Counter(each["outcome"] for each in compactions)),
         "failed": [each["problem"] for each in compactions if each["outcome"] == Outcome.FAILED],
+        "unreadable": list(after["unreadable"]),
         "ranges": planned.get("ranges", []),
         NEAR_FAILING: near,
-        "sentences": [*_done_sentences(done), *_kept_sentences(done, kept, after), *map(near_failing, near)],
+        "sentences": [
+            *_unread_sentences(done, after),
+            *_done_sentences(done, after),
+            *_kept_sentences(done, kept, after),
+            *map(near_failing, near),
+        ],
     }
 
 
@@ -87,14 +93,19 @@ def _tombstones(measured: Given) -> int:
     return int(measured["droppable"] + measured["waiting"])
 
 
-def _done_sentences(done: Given) -> list[str]:
+def _unread_sentences(done: Given, after: Given) -> list[str]:
+    return [f"{done['node']}: {unread(after['unreadable'])}"] if after["unreadable"] else []
+
+
+def _done_sentences(done: Given, after: Given) -> list[str]:
     node = done["node"]
     found = [f"{node}: {_done_sentence(each)}" for each in done["compactions"]]
     if done["stopped"]:
         found.append(f"{node}: stopped, {done['stopped'].replace('_', ' ')}")
     if not found and done["blocked"]:
         found.append(f"{node}: nothing is compacted, all {len(done['blocked'])} that are worth it are kept from it")
-    return found or [f"{node}: nothing to compact"]
+    where = " among the files that could be read" if after["unreadable"] else ""
+    return found or [f"{node}: nothing to compact{where}"]
 
 
 def _done_sentence(compaction: Given) -> str:

@@ -13,28 +13,18 @@ from dataclasses import replace
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.compaction import by_ranges
-from sweep_tasks.compaction.documents import (
-    Document,
-    expected,
-    in_the_way,
-    of_compaction,
-    of_server,
-    of_stopped,
-    of_verdict,
-    stopped_by,
-)
-from sweep_tasks.compaction.execution import PATIENT, Outcome, Patience, Result, carried_out
+from sweep_tasks.compaction.documents import Document, expected, in_the_way, of_plan, of_verdict, stopped_by
+from sweep_tasks.compaction.execution import PATIENT, Patience, carried_out
 from sweep_tasks.compaction.looking import Look, look_and_plan
 from sweep_tasks.compaction.node_files import Order, in_threads, measure_files, tables_of
 from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.planning import Compaction
 from sweep_tasks.compaction.proof import Blocker
 from sweep_tasks.compaction.reporting import report
 from sweep_tasks.compaction.rules import ELIGIBLE, Reason
-from sweep_tasks.compaction.server import awaited, blocker_in
+from sweep_tasks.compaction.server import awaited
 from sweep_tasks.compaction.thresholds import thresholds_in
+from sweep_tasks.compaction.turns import Ready, in_turn
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import SweepflowError
 
 __all__ = ["compact", "measure", "nodes", "order_for", "plan", "report"]
 
@@ -74,10 +64,8 @@ def plan_files(order: Order, settings: Settings, budget: int) -> Document:
     look = look_and_plan(order, thresholds_in(settings, order.tables.values()), budget)
     return {
         "statistics": str(order.statistics),
-        "server": of_server(look.server),
         "files": [of_verdict(each) for each in look.verdicts if each.reason in ELIGIBLE | {Reason.PENDING}],
-        "compactions": [_planned(each, look) for each in look.plan.compactions],
-        "blocked": [of_stopped(each) for each in look.plan.stopped],
+        **of_plan(look.plan, look.server),
     }
 
 
@@ -114,36 +102,21 @@ def worth_another_look(planned: Document, budget: int) -> list[str]:
     """Tables with something to compact, or with something that is kept from it by what may be over by then."""
     passing = {in_the_way(planned), *(_OF_THE_BUDGET if budget > planned["budget_bytes"] else ())}
     blocked = (each["table"] for each in planned["blocked"] if each["blocker"] in passing)
-    left_to_the_server = (
-        each["table"] for each in planned["files"] if each["reason"] == Reason.PENDING and each["ratio"]
-    )
-    return sorted({*blocked, *left_to_the_server, *(each["table"] for each in planned["compactions"])})
+    return sorted({*blocked, *(each["table"] for each in planned["compactions"])})
 
 
 def carry_out_files(
     order: Order, settings: Settings, budget: int, planned: Document, patience: Patience = PATIENT
 ) -> Document:
-    """What is in memory is flushed first: it could keep tombstones, and nobody can look into it. A flush may give the
-    server something to do; that is waited for once more."""
-    if blocker := awaited(order.node, settings.compaction_wait_s):
-        return _stopped_at_once(blocker, order, planned)
+    """Measured anew before the plan is: a flush has made files, and the server may have."""
     order = replace(order, statistics=order.statistics.with_suffix(".run.jsonl"))
-    (keyspace,) = {table.keyspace for table in order.tables.values()}
-    order.node.nodetool("flush", keyspace, *(table.name for table in order.tables.values()), changes=True)
-    _measured(order, settings)
-    look = _look_when_idle(order, settings, budget)
-    results, stopped = _one_after_the_other(order, look, settings.compaction_wait_s, patience)
-    left = [_planned(each, look) for each in look.plan.compactions[len(results) :]]
-    stopped = stopped or blocker_in(look.server.work, look.server.repairing)
-    return {
-        "flushed": sorted(order.tables),
-        "stopped": stopped.value if stopped else None,
-        "compactions": [each.document() for each in results],
-        "blocked": [
-            *(stopped_by(stopped, each) for each in left if stopped),
-            *(of_stopped(each) for each in look.plan.stopped),
-        ],
-    }
+
+    def ready() -> Ready:
+        _measured(order, settings)
+        look = _look_when_idle(order, settings, budget)
+        return Ready(look.plan, look.server, lambda each: carried_out(order, each, look.tables[each.table], patience))
+
+    return in_turn(order, settings.compaction_wait_s, planned, ready)
 
 
 def _look_when_idle(order: Order, settings: Settings, budget: int) -> Look:
@@ -152,31 +125,6 @@ def _look_when_idle(order: Order, settings: Settings, budget: int) -> Look:
     if look.server.work.busy and awaited(order.node, settings.compaction_wait_s) is None:
         return look_and_plan(order, thresholds, budget)
     return look
-
-
-def _one_after_the_other(
-    order: Order, look: Look, wait_s: float, patience: Patience
-) -> tuple[list[Result], Blocker | None]:
-    """Until the server has something to do of its own that does not end in time, or one fails. What was done before is
-    told all the same."""
-    results: list[Result] = []
-    for compaction in look.plan.compactions:
-        if results and (blocker := awaited(order.node, wait_s)):
-            return results, blocker
-        try:
-            results.append(carried_out(order, compaction, look.tables[compaction.table], patience))
-        except SweepflowError as error:
-            results.append(Result(compaction, Outcome.FAILED, problem=str(error)))
-            return results, Blocker.FAILED
-    return results, None
-
-
-def _stopped_at_once(blocker: Blocker, order: Order, planned: Document) -> Document:
-    blocked = [each for each in planned["blocked"] if each["table"] in order.tables]
-    return {
-        "stopped": blocker.value,
-        "blocked": [*(stopped_by(blocker, each) for each in planned["compactions"]), *blocked],
-    }
 
 
 def _would_do(planned: Document, budget: int) -> Document:
@@ -192,10 +140,6 @@ def _would_do(planned: Document, budget: int) -> Document:
         "compactions": [expected(each) for each in taken],
         "blocked": [*(stopped_by(Blocker.BUDGET, each) for each in left), *planned["blocked"]],
     }
-
-
-def _planned(compaction: Compaction, look: Look) -> Document:
-    return of_compaction(compaction, flush=look.server.tables[compaction.table].memtable_cells > 0)
 
 
 def _measured(order: Order, settings: Settings) -> Document:

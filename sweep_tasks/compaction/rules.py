@@ -44,6 +44,8 @@ class FileStatistics:
     spread: Spread | None = None
     read_tombstones: int | None = None
     """The most that one read of its table met of late."""
+    clean_blocks: int = 0
+    """Blocks without a tombstone that are not among those above, only counted."""
     proof: Mapping[str, Any] | None = None
     """What nothing here looks at: for whoever proves that a compaction would drop something."""
 
@@ -86,10 +88,17 @@ class Verdict:
     """Tombstones for each key that a compaction would rewrite, where that is known."""
     rank: int | None = None
     """From 1 on, the first to be compacted; none for a file that is not eligible."""
+    if_not_pending: Reason | None = None
+    """What the reason would be of a file that the engine is about to compact."""
 
     @property
     def eligible(self) -> bool:
         return self.reason in ELIGIBLE
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether the file is a candidate, be it one that is left to the engine for now."""
+        return self.eligible or self.if_not_pending in ELIGIBLE
 
     def document(self) -> dict[str, Any]:
         """What was not in the file's statistics is not in it either."""
@@ -146,7 +155,7 @@ class _Counted(NamedTuple):
 def _counted(file: FileStatistics, thresholds: Thresholds) -> _Counted:
     dense = sum(is_dense(block, thresholds) for block in file.blocks)
     tombstones = sum(block.tombstones for block in file.blocks) if file.tombstones is None else file.tombstones
-    density = Density(dense, len(file.blocks))
+    density = Density(dense, len(file.blocks) + file.clean_blocks)
     met = file.read_tombstones or 0
     return _Counted(file.file, file.table, file.pending, density, file.longest_run, tombstones, file.spread, met)
 
@@ -168,13 +177,13 @@ def _overlaps(files: Sequence[_Counted]) -> Mapping[int, Fraction]:
 
 def _judged(file: _Counted, overlapped: Fraction | None, thresholds: Thresholds) -> Verdict:
     read = None if file.longest_run is None else reads_over(file.longest_run, thresholds)
-    reason = _reason(file, read, overlapped or Fraction(0), thresholds)
-    return Verdict(file.file, file.table, file.density, reason, file.longest_run, read, overlapped)
+    found = _reason(file, read, overlapped or Fraction(0), thresholds)
+    reason, if_not = (Reason.PENDING, found) if file.pending else (found, None)
+    verdict = Verdict(file.file, file.table, file.density, reason, file.longest_run, read, overlapped)
+    return replace(verdict, if_not_pending=if_not)
 
 
 def _reason(file: _Counted, read: Reads | None, overlapped: Fraction, thresholds: Thresholds) -> Reason:
-    if file.pending:
-        return Reason.PENDING
     if thresholds.off:
         return Reason.SWITCHED_OFF
     if reaches(file.density.dense, file.density.blocks, thresholds.eligible_share):

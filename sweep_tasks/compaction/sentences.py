@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,8 +42,8 @@ _WORDS = {
     Blocker.NOT_MEASURED: "it is new, or could not be read; the next run measures it",
     Blocker.FRUITLESS: "it was compacted before and next to nothing was dropped, and nothing has changed since",
     Blocker.DECLINED: (
-        "the server did not compact it when it was asked to, and its log says why; it is asked again when the files "
-        "around it have changed, or next week"
+        "the server did not compact it when it was asked to, or failed at it, and its log says why; it is asked again "
+        "when the files around it have changed, or next week"
     ),
     Blocker.FAILED: "one before it failed, and none was begun after that; the next run goes on",
     Blocker.SERVER_BUSY: "the server has compactions of its own to do, which go first",
@@ -70,8 +70,14 @@ def near_failing(run: Mapping[str, Any]) -> str:
     where = f"in {run['files']} files" if run.get("files", 1) > 1 else "in one file"
     return (
         f"table {run['table']}: a partition (token {run['token']}) has {run['longest_run']} dead cells in a row, "
-        f"{where}, and a read of it fails at {run['fails_at']}"
+        f"{where}, {run['held']} of them still held by gc_grace; a read fails at {run['fails_at']} of those"
     )
+
+
+def unread(problems: Sequence[str]) -> str:
+    """Of files that were left out since nobody could read them: nothing is known of the tombstones in them."""
+    files = "a file" if len(problems) == 1 else f"{len(problems)} files"
+    return f"{files} could not be read: {problems[0]}"
 
 
 def shown_moment(at_s: int) -> str:

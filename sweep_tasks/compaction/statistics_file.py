@@ -20,8 +20,8 @@ from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN
 Fields = Mapping[str, Any]
 
 FIELDS = (
-    "file", "table", "blocks", "pending", "longest_run", "tombstones", "keys", "first_token", "last_token",
-    "read_tombstones", "proof",
+    "file", "table", "blocks", "clean_blocks", "pending", "longest_run", "tombstones", "keys", "first_token",
+    "last_token", "read_tombstones", "proof",
 )  # fmt: skip
 _BLOCK = "[tombstones, tombstone_bytes, total_bytes]"
 _SPREAD = ("keys", "first_token", "last_token")
@@ -62,6 +62,7 @@ def _statistics(where: str, line: str) -> FileStatistics:
     return FileStatistics(
         file=_text(where, fields, "file"),
         blocks=_blocks(f"{where}, blocks", fields["blocks"]),
+        clean_blocks=_count(where, fields, "clean_blocks") or 0,
         table=_text(where, fields, "table") if "table" in fields else None,
         pending=_flag(where, fields, "pending"),
         longest_run=_count(where, fields, "longest_run"),

@@ -41,16 +41,20 @@ class Summary:
 
     def add(self, brief: Mapping[str, Any]) -> None:
         """As `SSTableStatistics.brief` tells of a file."""
-        table = self._tables[brief["table"]]
-        for name, more in (("files", 1), *((name, brief[name]) for name in _COUNTS[1:])):
-            table[name] += more
-        table["droppable_from_s"] = _later(table["droppable_from_s"], brief["droppable_from_s"])
+        self.count(brief["table"], {**brief, "files": 1})
         self._runs[brief["table"]].add(brief["file"], (Held(*each) for each in brief["runs"]))
+
+    def count(self, table: str, more: Mapping[str, Any]) -> None:
+        counts = self._tables[table]
+        for name in _COUNTS:
+            counts[name] += more[name]
+        counts["droppable_from_s"] = _later(counts["droppable_from_s"], more["droppable_from_s"])
 
     def leave_out(self, kind: str, problem: str) -> None:
         self._left_out[kind].append(problem)
 
-    def document(self, statistics: Path) -> Document:
+    def document(self, statistics: Path | None) -> Document:
+        """`statistics`: where the lines of the files are, if files were measured."""
         moments = [each["droppable_from_s"] for each in self._tables.values() if each["droppable_from_s"]]
         runs = list(self._worth_telling())
         near = [each for each in runs if each["near_failing"]]
@@ -61,7 +65,7 @@ class Summary:
             **{name: sum(table[name] for table in self._tables.values()) for name in _COUNTS},
             "droppable_from_s": max(moments, default=None),
             **self._left_out,
-            "statistics": str(statistics),
+            "statistics": str(statistics) if statistics else None,
             "tables": self._tables,
             "longest_runs": [*nsmallest(MOST_NEAR, near, key=_place), *nsmallest(WORST, others, key=_place)],
             "near_failing": len(near),

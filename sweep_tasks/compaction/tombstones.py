@@ -102,9 +102,11 @@ class SSTableStatistics:
 
     @property
     def blocks(self) -> list[Block]:
-        """With those tombstones alone that may be dropped."""
+        """Those with tombstones that may be dropped, with those alone; all others are only counted, as a file may have
+        millions of them."""
         chunks = self.measured.chunks
-        return [self._block(number, chunks.size(number)) for number in range(len(chunks))]
+        found = (self._block(number, chunks.size(number)) for number in sorted(self.measured.piles))
+        return [each for each in found if each.tombstones or each.tombstone_bytes]
 
     @property
     def droppable(self) -> Total:
@@ -127,10 +129,12 @@ class SSTableStatistics:
         return self.measured.rows + self.measured.bounds + self.measured.deleted_partitions
 
     def for_plan(self) -> FileStatistics:
+        blocks = self.blocks
         return FileStatistics(
             file=str(self.sstable.data),
             table=self.sstable.qualified_table,
-            blocks=self.blocks,
+            blocks=blocks,
+            clean_blocks=len(self.measured.chunks) - len(blocks),
             longest_run=self.measured.longest_run,
             tombstones=self.droppable.tombstones,
             spread=Spread(self.keys, self.measured.first_token, self.measured.last_token),
@@ -173,7 +177,7 @@ class SSTableStatistics:
         """As `sweepflow compaction plan --stats` reads it."""
         given = self.for_plan()
         spread = given.spread._asdict() if given.spread else {}
-        names = ("file", "table", "blocks", "longest_run", "tombstones", "proof")
+        names = ("file", "table", "blocks", "clean_blocks", "longest_run", "tombstones", "proof")
         return json.dumps({**{name: getattr(given, name) for name in names}, **spread}, separators=(",", ":"))
 
     def _block(self, number: int, size: int) -> Block:

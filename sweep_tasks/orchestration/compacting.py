@@ -15,7 +15,7 @@ from airflow.sdk import BaseBranchOperator, BaseOperator, Param
 from spark_jobs.environment import SSTABLE_STATISTICS
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import CompactionNode, Settings, load_settings
-from sweep_tasks.errors import CompactionFailed, ReadsNearFailing, SweepflowError
+from sweep_tasks.errors import CompactionFailed, FilesUnreadable, ReadsNearFailing, SweepflowError
 from sweep_tasks.orchestration.pools import compaction_pool
 from sweep_tasks.orchestration.prepare import check_pools, explained, spark_connection, this_try
 from sweep_tasks.orchestration.protecting import listed
@@ -237,33 +237,50 @@ class ReportNode(_OfNode):
 
 
 class CheckReads(BaseOperator):
-    """Fails if a read comes near the number of dead cells at which the server gives up, or a compaction has failed.
-    Of a node whose round did not get to its report its last measurement counts."""
+    """Fails if a read comes near the number of dead cells at which the server gives up, a compaction has failed, or
+    files could not be read. Of a node whose round did not get to its report its last measurement counts."""
 
     def __init__(self, *, nodes: Sequence[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.nodes = list(nodes)
 
     def execute(self, context: Context) -> None:
-        near = [told for node in self.nodes for told in self._near(node, context)]
-        failed = [told for node in self.nodes for told in self._failed(node, context)]
-        for sentence, _ in (*near, *failed):
+        found = {
+            error: [told for node in self.nodes for told in look(node, context)]
+            for error, look in (
+                (ReadsNearFailing, self._near),
+                (CompactionFailed, self._failed),
+                (FilesUnreadable, self._unread),
+            )
+        }
+        told = [each for problems in found.values() for each in problems]
+        for sentence, _ in told:
             self.log.error("%s", sentence)
-        if near or failed:
-            sentences, about = zip(*near, *failed, strict=True)
-            raise ReadsNearFailing(sentences, about) if near else CompactionFailed(sentences, about)
+        for error, problems in found.items():
+            if problems:  # the worst of them gives the name, and tells of all
+                raise error(*zip(*told, strict=True))
 
     def _near(self, node: str, context: Context) -> Iterator[tuple[str, str]]:
         from sweep_tasks.compaction.reporting import near_in
 
         report = self._found(context, node, REPORT)
-        measured = self._found(context, node, MEASURE_AGAIN) or self._found(context, node, MEASURE)
-        for run in report["near_failing"] if report else near_in(measured):
+        for run in report["near_failing"] if report else near_in(self._measured(context, node)):
             yield near_failing(node, run)
 
     def _failed(self, node: str, context: Context) -> Iterator[tuple[str, str]]:
         for problem in self._found(context, node, REPORT).get("failed", ()):
             yield f"node {node}: {problem}", f"node {node}, a compaction failed"
+
+    def _unread(self, node: str, context: Context) -> Iterator[tuple[str, str]]:
+        from sweep_tasks.compaction.sentences import unread
+
+        told = self._found(context, node, REPORT) or self._measured(context, node)
+        if problems := told.get("unreadable"):
+            way_out = "where it is all of them, see how compaction_nodes has sstabledump started"
+            yield f"node {node}: {unread(problems)}; {way_out}", f"node {node}, files that can't be read"
+
+    def _measured(self, context: Context, node: str) -> dict[str, Any]:
+        return self._found(context, node, MEASURE_AGAIN) or self._found(context, node, MEASURE)
 
     @staticmethod
     def _found(context: Context, node: str, step: str) -> dict[str, Any]:
@@ -283,8 +300,13 @@ def near_failing(node: str, run: Mapping[str, Any]) -> tuple[str, str]:
 def measured_line(document: Mapping[str, Any]) -> str:
     return (
         f"{document['files']} files of {document['bytes']} bytes: {document['droppable']} tombstones can be dropped, "
-        f"{document['waiting']} wait for gc_grace"
+        f"{document['waiting']} wait for gc_grace{_left_out(document)}"
     )
+
+
+def _left_out(document: Mapping[str, Any]) -> str:
+    words = {"unreadable": "files that could not be read", "gone": "files replaced meanwhile"}
+    return "".join(f"; {words[what]}: {len(document[what])}" for what in words if document[what])
 
 
 def _budget(context: Context) -> int | None:

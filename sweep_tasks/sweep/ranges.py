@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import add, sub
 from typing import Any, NamedTuple
 
 from sweep_tasks.errors import BadValue
@@ -17,6 +18,8 @@ from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN
 from sweep_tasks.store.chunks import chunks
 
 RING_BITS = 64
+
+Both = Callable[[Counter[int], Counter[int]], Counter[int]]
 
 
 class DeletedRange(NamedTuple):
@@ -55,11 +58,12 @@ class TokenHistogram:
 
     def merge(self, other: TokenHistogram) -> None:
         """Afterwards this is what it would be had everything been added to it; the smaller of the two sizes holds."""
-        bits = min(self._bits, other._bits)
-        self._deleted = _coarser(self._deleted, self._bits - bits) + _coarser(other._deleted, other._bits - bits)
-        self._bits = bits
-        self._most = min(self._most, other._most)
-        self._fit()
+        both = self._with(other, add)
+        self._most, self._bits, self._deleted = both._most, both._bits, both._deleted
+
+    def less(self, other: TokenHistogram) -> TokenHistogram:
+        """What is left when all of the other is taken away."""
+        return self._with(other, sub)
 
     @property
     def deleted(self) -> int:
@@ -70,15 +74,15 @@ class TokenHistogram:
         first, last = _range_of(first_token, self._bits), _range_of(last_token, self._bits)
         return sum(count for number, count in self._deleted.items() if first <= number <= last)
 
-    def without(self, first_token: int, last_token: int) -> TokenHistogram:
-        """What is left when all between these was compacted: ranges that reach across an end stay whole."""
-        left = TokenHistogram(self._most)
-        left._bits = self._bits
+    def within(self, first_token: int, last_token: int) -> TokenHistogram:
+        """What certainly goes when all between these is compacted: nothing of ranges that reach across an end."""
+        found = TokenHistogram(self._most)
+        found._bits = self._bits
         for number, count in self._deleted.items():
             first, last, _ = _tokens_of(number, count, self._bits)
-            if not first_token <= first <= last <= last_token:
-                left._deleted[number] = count
-        return left
+            if first_token <= first <= last <= last_token:
+                found._deleted[number] = count
+        return found
 
     def dense_ranges(self, at_least: int, bits: int = 16) -> list[DeletedRange]:
         """Where that much was deleted within one of 2**bits parts of the ring; neighbours as one. Zero or less: none.
@@ -101,6 +105,18 @@ class TokenHistogram:
         histogram._bits = document["bits"]
         histogram._deleted = Counter(dict(document["deleted"]))
         return histogram
+
+    def _with(
+        self, other: TokenHistogram, both: Callable[[Counter[int], Counter[int]], Counter[int]]
+    ) -> TokenHistogram:
+        """Both as fine as the coarser of them is."""
+        made = TokenHistogram(min(self._most, other._most))
+        made._bits = min(self._bits, other._bits)
+        made._deleted = both(
+            _coarser(self._deleted, self._bits - made._bits), _coarser(other._deleted, other._bits - made._bits)
+        )
+        made._fit()
+        return made
 
     def _fit(self) -> None:
         """As fine as it may be. Looked for by halves: tokens are all over the ring, so that most steps join nothing."""

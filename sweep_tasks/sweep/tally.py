@@ -6,7 +6,7 @@ would have to remove. Tallies of tasks that ran side by side are merged, in any 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Self
 
@@ -47,10 +47,17 @@ class TableTally:
         for kind, histogram in other.by_kind.items():
             self.by_kind[kind].merge(histogram)
 
-    def without(self, first_token: int, last_token: int) -> TableTally:
-        left = TableTally()
-        left.by_kind = {kind: counts.without(first_token, last_token) for kind, counts in self.by_kind.items()}
-        return left
+    def less(self, other: TableTally) -> TableTally:
+        return self._of_kinds(lambda kind: self.by_kind[kind].less(other.by_kind[kind]))
+
+    def within(self, first_token: int, last_token: int) -> TableTally:
+        return self._of_kinds(lambda kind: self.by_kind[kind].within(first_token, last_token))
+
+    @classmethod
+    def _of_kinds(cls, counts: Callable[[Kind], TokenHistogram]) -> Self:
+        made = cls()
+        made.by_kind = {kind: counts(kind) for kind in Kind}
+        return made
 
     def document(self) -> dict[str, Any]:
         return {kind.value: counts.document() for kind, counts in self.by_kind.items() if counts.deleted}

@@ -341,16 +341,20 @@ def test_the_command_tells_its_own_files_from_what_is_flushed_meanwhile_and_a_bu
         program.chmod(0o755)
         nodes = json.dumps({"one": {**described, "nodetool": str(program)}})
 
-        def command(*words: str) -> Document:
+        def command(*words: str, nodes: str = nodes, code: int = 0) -> Document:
             answer = sweepflow(
                 "compaction", *words, "--table", str(table), "--store", place.url, "--json", cwd=tmp_path,
                 SWEEPFLOW_COMPACTION_NODES=nodes, SWEEPFLOW_COMPACTION_BUDGET_BYTES="1",
                 SWEEPFLOW_CACHE_FOLDER=str(tmp_path / "cache"),
             )  # fmt: skip
-            assert answer.code == 0, answer.err
+            assert answer.code == code, answer.err
             (found,) = answer.document["nodes"]
             return dict(found)
 
+        blind = json.dumps({"one": {**described, "sstabledump": "sh -c 'exit 127'"}})
+        said = command("run", nodes=blind, code=1)["report"]["sentences"]
+        assert "could not be read: " in said[0]
+        assert "sstabledump failed with exit code 127" in said[0]
         assert command("measure")["droppable"] == TOMBSTONES
         kept = command("run")
         assert kept["done"]["compactions"] == []

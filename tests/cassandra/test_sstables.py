@@ -134,8 +134,9 @@ class TestAFileOfValues:
     def test_has_a_block_for_each_of_its_chunks(self, files: Files) -> None:
         found = files.measured(files.of(ITEMS)[0])
         assert chunks_of(files.of(ITEMS)[0]).length == 16_384
-        assert sum(block.total_bytes for block in found.blocks) == found.measured.chunks.data_length
-        assert len(found.blocks) == -(-found.measured.chunks.data_length // 16_384) > 3
+        asked = found.for_plan()
+        assert asked.blocks == [], "it has no tombstones"
+        assert asked.clean_blocks == -(-found.measured.chunks.data_length // 16_384) > 3
         assert found.size_bytes < found.measured.chunks.data_length, "it is compressed"
 
 
@@ -156,7 +157,7 @@ class TestAFileOfDeletes:
     def test_may_drop_nothing_before_gc_grace_has_passed_and_says_when_it_will_have(self, files: Files) -> None:
         found = files.measured(files.of(ITEMS)[1], gc_grace_s=LONG)
         assert (found.droppable.tombstones, found.waiting.tombstones) == (0, self.TOMBSTONES)
-        assert all(block.tombstones == block.tombstone_bytes == 0 for block in found.blocks)
+        assert found.blocks == []
         moment = found.all_droppable_from_s
         assert moment is not None
         assert files.began_s + LONG < moment <= time.time() + LONG + 1

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sweep_tasks.compaction import by_ranges
 from sweep_tasks.compaction.by_ranges import Swept, command_for, described, planned
+from sweep_tasks.compaction.node_files import Order
 from sweep_tasks.compaction.planning import Plan
 from sweep_tasks.compaction.server import TableState
 from sweep_tasks.compaction.thresholds import Thresholds
 from sweep_tasks.model import LEAST_TOKEN, TableRef
+from sweep_tasks.opening import open_store
+from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.options import PhysicalTable
-from sweep_tasks.sweep.deletions import Left
-from sweep_tasks.sweep.tally import Kind, TableTally
+from sweep_tasks.sweep.deletions import DAY_MS, Deletions, Left
+from sweep_tasks.sweep.tally import Kind, TableTally, Tally
 from tests.unit.compaction.proving import STCS
+from tests.unit.compaction.scripted_node import BUSY, IDLE, ScriptedNode
 
 LCS = {"class": "org.apache.cassandra.db.compaction.LeveledCompactionStrategy"}
 TWCS = {"class": "org.apache.cassandra.db.compaction.TimeWindowCompactionStrategy"}
+MUCH, TODAY, DAY_S = 10**9, 40, 86_400
 
 
 def tally(**tokens: int) -> TableTally:
@@ -35,7 +43,7 @@ def swept(name: str = "t", droppable: int = 2_000, waiting: int = 0, compaction:
     both.merge(tally(t5=waiting))
     table = PhysicalTable("ks", name, 60, compaction or STCS, TableRef("shop", name))
     ranges = [tuple(each.tombstone_histogram().dense_ranges(1_000)) for each in (both, old)]
-    return Swept(table, Left(0, both, old), *ranges)
+    return Swept(table, Left(0, both, old, 7_000_000), *ranges)
 
 
 def plan(*tables: Swept, budget: int = 1_000, off: bool = False, **state: object) -> Plan:
@@ -78,6 +86,19 @@ def test_what_would_drop_nothing_or_do_harm_is_not_begun(table: Swept, blocker: 
     assert (found.compactions, blockers(found)) == ((), [blocker])
 
 
+def test_what_waits_for_gc_grace_is_told_with_the_moment_at_which_it_will_have_passed() -> None:
+    (found,) = plan(swept(droppable=0, waiting=2_000)).stopped
+    assert (found.by.until_s, found.waiting) == (7_000, 2_000)
+    assert swept(waiting=0).waits_until_s is None
+
+
+def test_a_table_that_the_server_failed_to_compact_does_not_keep_the_others_from_their_turn() -> None:
+    tables = {each.table.qualified: each for each in (swept("a"), swept("b"))}
+    states, thresholds = dict.fromkeys(tables, TableState(size=100)), dict.fromkeys(tables, Thresholds())
+    found = planned(tables, states, thresholds, 100, declined={"ks.a"})
+    assert ([each.table for each in found.compactions], blockers(found)) == (["ks.b"], ["declined"])
+
+
 def test_a_table_larger_than_the_budget_is_left_alone() -> None:
     assert blockers(plan(swept(), budget=99)) == ["too_large"]
 
@@ -99,3 +120,73 @@ def test_each_range_is_told_with_the_command_for_it_the_worst_first() -> None:
 
 def test_a_range_at_the_start_of_the_ring_has_nothing_before_it() -> None:
     assert command_for(swept().table, LEAST_TOKEN, 5) == f"nodetool compact -st {LEAST_TOKEN} -et 5 ks t"
+
+
+class Far:
+    """A node that only its nodetool is heard of; sweeps have deleted from its table a while ago, and today."""
+
+    def __init__(self, tmp: Path) -> None:
+        self.scripted = ScriptedNode(tmp)
+        self.order = self.scripted.order_at(TODAY * DAY_S)
+        self.settings = self.scripted.with_settings(store=f"sqlite:///{tmp / 'store.db'}")
+        initialise_store(self.settings.store, self.settings)
+        for day, count in ((2, 2_000), (TODAY, 30)):
+            deleted = Tally()
+            deleted.add(TableRef("shop", "orders"), Kind.RANGES, [5] * count)
+            with open_store(self.settings.store, self.settings) as store:
+                Deletions(store).add(deleted, day * DAY_MS)
+
+    def measured(self) -> dict[str, Any]:
+        return by_ranges.measured(self.order, self.settings)
+
+    def plan(self, order: Order | None = None, **settings: Any) -> dict[str, Any]:
+        return by_ranges.plan(order or self.order, self.settings.model_copy(update=settings), MUCH)
+
+    def carried_out(self) -> dict[str, Any]:
+        return by_ranges.carry_out(self.order, self.settings, MUCH, self.plan())
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Far:
+    return Far(tmp_path)
+
+
+class TestANodeOutOfReach:
+    def test_is_measured_by_what_sweeps_have_left_and_says_when_all_of_it_can_go(self, far: Far) -> None:
+        found = far.measured()
+        assert (found["droppable"], found["waiting"], found["statistics"]) == (2_000, 30, None)
+        assert found["droppable_from_s"] == found["tables"]["ks.t"]["droppable_from_s"] == (TODAY + 1) * DAY_S
+
+    def test_is_compacted_once_and_nothing_is_claimed_of_what_that_dropped(self, far: Far) -> None:
+        (done,) = far.carried_out()["compactions"]
+        assert (done["outcome"], done["bytes_read"], done["tombstones_expected"]) == ("unknown", 900, 2_000)
+        unknown = ("dropped", "tombstones_before", "tombstones_after", "points_before", "points_after", "bytes_written")
+        assert [done[name] for name in unknown] == [None] * len(unknown)
+        assert (far.measured()["droppable"], far.plan()["compactions"]) == (0, [])
+
+    def test_is_left_alone_where_a_range_never_has_enough_to_be_compacted(self, far: Far) -> None:
+        for off in (0, -1):
+            found = far.plan(compaction_run_warn=off)
+            assert (found["compactions"], found["blocked"]) == ([], [])
+
+    def test_is_not_asked_for_the_same_again_this_week_when_it_failed(self, far: Far) -> None:
+        far.scripted.compactions([{"fail": "no room on the disk"}], [])
+        done = far.carried_out()
+        assert (done["stopped"], done["compactions"][0]["outcome"]) == ("failed", "failed")
+        assert "no room on the disk" in done["compactions"][0]["problem"]
+        assert [each["blocker"] for each in far.plan()["blocked"]] == ["declined"]
+        next_week = far.plan(replace(far.order, now_s=far.order.now_s + 7 * DAY_S))
+        assert len(next_week["compactions"]) == 1
+
+    def test_that_is_busy_is_left_alone_and_nothing_is_flushed(self, far: Far) -> None:
+        plan = far.plan()
+        far.scripted.work(BUSY)
+        done = by_ranges.carry_out(far.order, far.settings, MUCH, plan)
+        assert (done["stopped"], [each["blocker"] for each in done["blocked"]]) == ("server_busy", ["server_busy"])
+        assert not {"flush", "compact"} & set(far.scripted.asked)
+
+    def test_that_becomes_busy_is_told_with_the_command_that_an_operator_may_give(self, far: Far) -> None:
+        plan = far.plan()
+        far.scripted.work(IDLE, BUSY)
+        (kept,) = by_ranges.carry_out(far.order, far.settings, MUCH, plan)["blocked"]
+        assert (kept["blocker"], kept["command"].startswith("nodetool compact -st ")) == ("server_busy", True)

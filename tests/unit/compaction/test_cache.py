@@ -161,8 +161,8 @@ class TestMeasuring:
         self, cache: Cache, sstable: SSTable, tmp_path: Path
     ) -> None:
         tools, notes = counting(tmp_path, text(partition(0, dead(20, 700))))
-        assert len(measure(sstable, tools, 0, 900, cache=cache).blocks) == 1
-        assert len(measure(sstable, tools, 0, 900, cache=cache, uncompressed_block=50).blocks) == 4
+        assert len(measure(sstable, tools, 0, 900, cache=cache).measured.chunks) == 1
+        assert len(measure(sstable, tools, 0, 900, cache=cache, uncompressed_block=50).measured.chunks) == 4
         assert notes.read_text() == "xx"
 
     def test_of_a_file_that_went_away_meanwhile_is_an_error_and_nothing_is_kept(

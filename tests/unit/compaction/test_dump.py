@@ -113,6 +113,18 @@ class TestTheProgram:
         with pytest.raises(SSTableUnreadable, match="its dump is not whole"):
             list(entries_of(sstable, printing(f"print({text(*TWO)[:-9]!r})")))
 
+    def test_that_fails_before_it_says_anything_is_told_with_its_exit_code(self, sstable: SSTable) -> None:
+        with pytest.raises(SSTableUnreadable, match="sstabledump failed with exit code 127"):
+            list(entries_of(sstable, printing("import sys; print('not found', file=sys.stderr); sys.exit(127)")))
+
+    def test_that_fails_in_the_middle_is_told_with_its_exit_code(self, sstable: SSTable) -> None:
+        with pytest.raises(SSTableUnreadable, match="sstabledump failed with exit code 3"):
+            list(entries_of(sstable, printing(f"import sys; print({text(*TWO)[:-9]!r}); sys.exit(3)")))
+
+    def test_that_talks_on_of_something_else_is_not_waited_for(self, sstable: SSTable) -> None:
+        with pytest.raises(SSTableUnreadable, match="its dump is not whole"):
+            list(entries_of(sstable, printing("while True: print('help')")))
+
     def test_that_fails_because_the_file_is_gone_is_reported_as_that(self, sstable: SSTable) -> None:
         script = f"import os, sys; os.unlink({str(sstable.data)!r}); sys.exit(1)"
         with pytest.raises(SSTableGone, match=r"file: .*Data\.db is gone, .*list the table's files again"):

@@ -56,7 +56,7 @@ def test_a_table_that_the_server_is_about_to_compact_is_left_to_it(node: Scripte
     node.work(f"pending tasks 1\n- {TABLE}: 1\n")
     found = look(node)
     assert [each.reason for each in found.verdicts] == [Reason.PENDING]
-    assert (found.plan.compactions, found.plan.stopped) == ((), ())
+    assert (found.plan.compactions, blockers(found)) == ((), [Blocker.SERVER_BUSY])
 
 
 def test_while_a_repair_runs_nothing_is_planned(node: ScriptedNode) -> None:

@@ -54,7 +54,7 @@ def blocks(found: Measured) -> list[Block]:
 class TestBlocks:
     def test_a_tombstone_takes_the_bytes_up_to_the_next_entry(self) -> None:
         found = measured(Chunks(100, 250), partition(0, live(20), dead(50, 700), live(62), dead(110, 700)))
-        assert blocks(found) == [(1, 12, 100), (1, 90, 100), (0, 50, 50)]
+        assert blocks(found) == [(1, 12, 100), (1, 90, 100), (0, 50, 50)], "the last reaches into a third block"
 
     def test_one_at_the_end_of_a_partition_ends_where_the_next_begins(self) -> None:
         found = measured(Chunks(100, 90), partition(0, dead(20, 700)), partition(35, live(60), key=b"z"))
@@ -72,8 +72,22 @@ class TestBlocks:
         found = measured(Chunks(100, 100), partition(0, live(17), deleted_s=700), partition(60, key=b"z", deleted_s=8))
         assert blocks(found) == [(2, 17 + 40, 100)]
 
-    def test_a_file_without_tombstones_has_all_its_blocks(self) -> None:
-        assert blocks(measured(Chunks(100, 250), partition(0, live(20)))) == [(0, 0, 100), (0, 0, 100), (0, 0, 50)]
+    def test_those_without_a_tombstone_that_may_go_are_only_counted(self) -> None:
+        found = measured(Chunks(100, 350), partition(0, live(20), dead(110, 700), live(130), dead(250, 9_999)))
+        asked = statistics(found, gc_grace_s=10).for_plan()
+        assert (asked.blocks, asked.clean_blocks) == ([(1, 20, 100)], 3)
+
+    def test_of_a_file_larger_than_memory_no_more_is_held_than_where_its_tombstones_are(self) -> None:
+        found = measured(Chunks(16_384, 100 * 2**30), partition(0, live(20), dead(40, 700), live(60)))
+        tracemalloc.start()
+        try:
+            line = statistics(found).json_line()
+            (read,) = read_statistics([line])
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert (len(read.blocks), read.clean_blocks) == (1, 6_553_599)
+        assert (most < 1_000_000, len(line) < 10_000) == (True, True)
 
 
 class TestDeletedRanges:
@@ -82,10 +96,8 @@ class TestDeletedRanges:
         position = 20 + rest + 2 * BOUND
         entries = (live(20), bound("start", 700), bound("end", 700), live(position))
         found = measured(Chunks(20 + rest, 400), partition(0, *entries))
-        first, second, *others = blocks(found)
-        assert first == (0, 0, 80), "the row has what is left of the distance to the next"
-        assert second == (2, 2 * BOUND, 80)
-        assert others == [(0, 0, 80)] * 3
+        assert found.piles.keys() == {1}, "the row has what is left of the distance to the next"
+        assert blocks(found) == [(2, 2 * BOUND, 80)]
 
     def test_a_dead_row_before_them_has_its_own_bytes(self) -> None:
         found = measured(
@@ -220,7 +232,8 @@ def test_the_line_for_the_plan_is_what_the_plan_reads() -> None:
     assert line_without_proof == {
         "file": str(SSTABLE.data),
         "table": "ks.t",
-        "blocks": [[1, 50, 100], [0, 0, 50]],
+        "blocks": [[1, 50, 100]],
+        "clean_blocks": 1,
         "longest_run": 1,
         "tombstones": 1,
         "keys": 2,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from sweep_tasks.compaction.metadata import Metadata, metadata_in
+from sweep_tasks.errors import NodetoolFailed
 
 SAID = """\
 SSTable: /data/ks/t-1/nb-1-big
@@ -31,8 +34,15 @@ def test_all_files_of_an_answer_are_told_apart() -> None:
     }
 
 
-def test_a_file_of_which_something_is_not_told_is_left_out() -> None:
-    assert dict(metadata_in(SAID.replace("Minimum timestamp: 01/01/1970 00:00:00 (20)\n", ""))).keys() == {
-        Path("/data/ks/t-1/nb-1-big-Data.db")
-    }
+@pytest.mark.parametrize(
+    "left_out",
+    ["Minimum timestamp: 01/01/1970 00:00:00 (20)\n", "SSTable Level: 0\n", "Repaired at: 0\n", "Pending repair: --\n"],
+)
+def test_a_file_of_which_something_is_not_told_is_an_error_and_not_taken_for_gone(left_out: str) -> None:
+    with pytest.raises(NodetoolFailed, match="sstablemetadata does not tell of a file what Cassandra 5's does"):
+        dict(metadata_in(SAID.replace(left_out, "")))
+
+
+def test_a_file_of_which_nothing_is_told_is_gone() -> None:
+    assert Path("/data/ks/t-1/nb-9-big-Data.db") not in dict(metadata_in(SAID))
     assert dict(metadata_in("")) == {}

@@ -90,6 +90,32 @@ def test_a_blocked_candidate_is_told_with_what_stays_in_it() -> None:
     assert (found.by.blocker, found.by.until_s, found.tombstones, found.waiting) == (Blocker.GC_GRACE, 900, 0, 70)
 
 
+def test_one_that_was_blocked_and_goes_along_with_a_later_one_is_not_told_as_kept() -> None:
+    files = {A: known("a", Metadata(50, 50), waiting=70), B: dense("b", 200)}
+    found = plan(files, verdict(A, 1, Reason.LONG_RUN), verdict(B, 2))
+    assert ([set(each.files) for each in found.compactions], found.stopped) == ([{A, B}], ())
+
+
+class TestOneThatTheServerIsAboutToCompact:
+    def pending(self, file: str, otherwise: Reason) -> Verdict:
+        return replace(verdict(file, None, Reason.PENDING), if_not_pending=otherwise)
+
+    @pytest.mark.parametrize("otherwise", [Reason.DENSE, Reason.LONG_RUN, Reason.OVERLAP, Reason.READ])
+    def test_is_kept_by_that_whatever_makes_it_worth_it(self, otherwise: Reason) -> None:
+        found = plan({A: dense("a", 100)}, self.pending(A, otherwise))
+        (stopped,) = found.stopped
+        assert (found.compactions, stopped.by.blocker, stopped.reason) == ((), Blocker.SERVER_BUSY, otherwise)
+        assert stopped.tombstones == 5
+
+    def test_is_no_candidate_if_it_would_be_none_otherwise(self) -> None:
+        for otherwise in (Reason.BELOW_THRESHOLD, Reason.SWITCHED_OFF, Reason.EMPTY):
+            assert plan({A: dense("a", 100)}, self.pending(A, otherwise)) == Plan((), ())
+
+    def test_that_could_not_go_anyway_is_told_with_what_keeps_it_for_longer(self) -> None:
+        files = {A: known("a", Metadata(1, 1), waiting=70)}
+        assert blockers(plan(files, self.pending(A, Reason.LONG_RUN))) == {A: Blocker.GC_GRACE}
+
+
 def test_while_the_server_is_busy_nothing_is_begun_and_all_is_told() -> None:
     files = {A: dense("a", 100, 1), B: known("b", Metadata(1, 1), waiting=70, partitions_at=[2])}
     found = all_stopped(plan(files, verdict(A, 1), verdict(B, 2, Reason.LONG_RUN)), Blocker.SERVER_BUSY)
@@ -152,7 +178,7 @@ def test_whatever_the_files_no_plan_breaks_its_rules(files: dict[str, Known], bu
     taken = [name for each in found.compactions for name in each.files]
     assert len(taken) == len(set(taken)), "no file is in two compactions"
     assert sum(each.bytes for each in found.compactions) <= budget
-    assert {each.candidate for each in found.stopped}.isdisjoint(each.candidate for each in found.compactions)
+    assert {each.candidate for each in found.stopped}.isdisjoint(taken), "none is both compacted and kept"
     for each in found.compactions:
         assert each.tombstones == droppable_in(each.files, facts) > 0, "each is proven to drop something"
         assert len({files[name].metadata.repaired for name in each.files}) == 1

@@ -7,8 +7,11 @@ from typing import Any
 from sweep_tasks.compaction.reporting import report
 
 
-def measured(droppable: int, waiting: int = 0, from_s: int | None = None, runs: Any = ()) -> dict[str, Any]:
-    return {"droppable": droppable, "waiting": waiting, "droppable_from_s": from_s, "longest_runs": list(runs)}
+def measured(
+    droppable: int, waiting: int = 0, from_s: int | None = None, runs: Any = (), unreadable: Any = ()
+) -> dict[str, Any]:
+    told = {"droppable": droppable, "waiting": waiting, "droppable_from_s": from_s}
+    return {**told, "longest_runs": list(runs), "unreadable": list(unreadable)}
 
 
 def compaction(dropped: int, **more: Any) -> dict[str, Any]:
@@ -51,6 +54,15 @@ def test_nothing_done_is_said_and_by_what_it_was_stopped() -> None:
     assert stopped["sentences"] == ["one: stopped, server busy"]
 
 
+def test_files_that_could_not_be_read_are_no_files_without_tombstones() -> None:
+    problems = ["file: a can't be measured, sstabledump failed with exit code 127", "file: b can't be measured"]
+    found = report(measured(0), {"compactions": []}, done(), measured(0, unreadable=problems))
+    assert found["unreadable"] == problems
+    assert found["sentences"] == [
+        f"one: 2 files could not be read: {problems[0]}", "one: nothing to compact among the files that could be read",
+    ]  # fmt: skip
+
+
 def test_what_was_done_before_it_was_stopped_is_said_too() -> None:
     told = done(compaction(90), stopped="repair", blocked=[blocked("repair", 5)])
     found = report(measured(100), PLANNED, told, measured(5))
@@ -88,12 +100,14 @@ def test_a_failure_is_told_with_what_went_wrong() -> None:
 
 
 def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
-    run = {"table": "ks.t", "token": -42, "longest_run": 59_800, "fails_at": 100_000, "file": "f", "reads": "warned"}
-    runs = [{**run, "near_failing": True}, {**run, "near_failing": False, "longest_run": 1_000}]
+    run = {"table": "ks.t", "token": -42, "longest_run": 300_000, "held": 60_000, "fails_at": 100_000, "file": "f"}
+    runs = [{**run, "near_failing": True}, {**run, "near_failing": False, "held": 1_000}]
     found = report(measured(0), PLANNED, done(), measured(0, runs=runs))
     assert found["near_failing"] == runs[:1]
-    told = "table ks.t: a partition (token -42) has 59800 dead cells in a row, in one file, and a read of it fails at"
-    assert f"{told} 100000" in found["sentences"]
+    assert (
+        "table ks.t: a partition (token -42) has 300000 dead cells in a row, in one file, 60000 of them still held by "
+        "gc_grace; a read fails at 100000 of those"
+    ) in found["sentences"]
 
 
 def test_what_a_dry_run_would_drop_is_not_called_kept() -> None:

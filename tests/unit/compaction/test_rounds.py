@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sweep_tasks.compaction import execution
+from sweep_tasks.compaction.looking import look_and_plan
 from sweep_tasks.compaction.rounds import carry_out_files, compact, plan_files, worth_another_look
+from sweep_tasks.compaction.thresholds import thresholds_in
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import NodeUnreachable
 from tests.unit.compaction.scripted_node import BUSY, HASTY, IDLE, REPAIRING, ScriptedNode, stretch
 
 Document = dict[str, Any]
@@ -62,10 +68,25 @@ class TestABusyServer:
     def test_that_was_about_to_compact_the_table_itself_may_have_left_it_as_it_was(self, node: ScriptedNode) -> None:
         node.work("pending tasks 1\n- ks.t: 1\n")
         plan = planned(node)
-        assert (plan["compactions"], plan["blocked"]) == ([], [])
+        assert (plan["compactions"], blockers(plan)) == ([], ["server_busy"] * 2)
+        assert sum(each["tombstones"] for each in plan["blocked"]) == 70
         node.work(IDLE)
         assert worth_another_look(plan, MUCH) == ["ks.t"]
         assert outcomes(carried_out(node, plan)) == ["done", "done"]
+
+    def test_that_is_about_to_compact_a_table_is_waited_for_though_no_block_of_it_is_dense(
+        self, node: ScriptedNode
+    ) -> None:
+        settings = node.with_settings(compaction_dense_tombstones=0, compaction_dense_share=0, compaction_run_warn=20)
+        node.work("pending tasks 1\n- ks.t: 1\n")
+        plan = planned(node, settings=settings)
+        assert [each["reason"] for each in plan["blocked"]] == ["long_run"] * 2
+        assert worth_another_look(plan, MUCH) == ["ks.t"]
+
+    def test_that_is_about_to_compact_a_table_which_is_switched_off_is_not_waited_for(self, node: ScriptedNode) -> None:
+        node.work("pending tasks 1\n- ks.t: 1\n")
+        plan = planned(node, settings=node.with_settings(compaction_eligible_share=Decimal(0)))
+        assert (plan["blocked"], worth_another_look(plan, MUCH)) == ([], [])
 
     def test_is_said_by_a_dry_run_too(self, node: ScriptedNode) -> None:
         node.work(BUSY)
@@ -107,6 +128,34 @@ def test_one_that_fails_is_told_with_what_was_done_before_and_none_is_begun_afte
     assert (outcomes(done), done["stopped"], blockers(done)) == (["done", "failed"], "failed", ["failed"])
     assert "no room on the disk" in done["compactions"][1]["problem"]
     assert done["compactions"][1]["dropped"] == 0
+
+
+class TestOneThatTheServerFailsAt:
+    def failing(self, node: ScriptedNode) -> None:
+        second = node.files / "nb-2-big-Data.db"
+        node.compactions([{"fail": "a file is damaged"}], node.replaces([second], "nb-4-"))
+
+    def test_does_not_keep_the_others_from_their_turn_in_the_next_run(self, node: ScriptedNode) -> None:
+        self.failing(node)
+        assert outcomes(carried_out(node, planned(node))) == ["failed"]
+        plan = planned(node)
+        assert blockers(plan) == ["declined"]
+        assert "or failed at it" in plan["blocked"][0]["sentence"]
+        assert outcomes(carried_out(node, plan)) == ["done"]
+
+    def test_is_asked_again_when_the_files_around_it_have_changed(self, node: ScriptedNode) -> None:
+        self.failing(node)
+        carried_out(node, planned(node))
+        node.file(9, 0, written=50, key=b"one")
+        assert blockers(planned(node)) == []
+
+    def test_is_not_remembered_where_the_node_was_not_reached(self, node: ScriptedNode) -> None:
+        plan = planned(node)
+        gone = replace(node.node, nodetool_command=("/no/such/nodetool",))
+        look = look_and_plan(node.order, thresholds_in(node.settings), MUCH)
+        with pytest.raises(NodeUnreachable):
+            execution.carried_out(replace(node.order, node=gone), look.plan.compactions[0], look.tables["ks.t"], HASTY)
+        assert len(plan["compactions"]) == len(planned(node)["compactions"]) == 2
 
 
 class TestTheBudget:

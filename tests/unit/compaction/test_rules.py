@@ -76,9 +76,23 @@ class TestFiles:
     def test_less_is_not(self, dense: int, blocks: int) -> None:
         assert reason(of(dense, blocks)) is Reason.BELOW_THRESHOLD
 
+    def test_blocks_that_are_only_counted_are_blocks_that_are_not_dense(self) -> None:
+        assert planned(of(1, 1, clean_blocks=19)) == planned(of(1, 20))
+        assert reason(of(1, 1, clean_blocks=20)) is Reason.BELOW_THRESHOLD
+        assert reason(of(0, 0, clean_blocks=1)) is Reason.BELOW_THRESHOLD
+
     def test_a_file_without_blocks_is_empty(self) -> None:
         (verdict,) = planned(of(0, 0))
         assert (verdict.reason, verdict.density, verdict.rank) == (Reason.EMPTY, Density(0, 0), None)
+
+    def test_of_what_the_engine_is_about_to_compact_it_is_known_what_else_would_be_true(self) -> None:
+        (found,) = planned(of(1, 1, pending=True))
+        (off,) = planned(of(1, 1, pending=True), thresholds=replace(USUAL, eligible_share=Fraction(0)))
+        assert (found.reason, found.if_not_pending, found.eligible, found.worth_it) == (
+            Reason.PENDING, Reason.DENSE, False, True,
+        )  # fmt: skip
+        assert (off.reason, off.if_not_pending, off.worth_it) == (Reason.PENDING, Reason.SWITCHED_OFF, False)
+        assert set(found.document()) == {"file", "ratio", "eligible", "reason", "rank"}
 
     def test_what_the_engine_is_about_to_compact_is_left_to_it(self) -> None:
         assert reason(of(1, 1, pending=True)) is Reason.PENDING

@@ -35,6 +35,11 @@ def test_a_line_may_tell_more_of_the_file() -> None:
     ]
 
 
+def test_blocks_without_a_tombstone_may_be_counted_alone() -> None:
+    (file,) = read_statistics([line(blocks=[[1, 2, 3]], clean_blocks=19)])
+    assert (file.blocks, file.clean_blocks) == ([Block(1, 2, 3)], 19)
+
+
 def test_numbers_of_any_size_are_taken_as_they_are() -> None:
     (file,) = read_statistics([line(blocks=[[10**40, 10**50, 10**50]])])
     assert file.blocks == [Block(10**40, 10**50, 10**50)]
@@ -71,6 +76,7 @@ def test_numbers_of_any_size_are_taken_as_they_are() -> None:
         (line(blocks=[[0, True, 1]]), "bad_value", r"line 2, blocks\[0\], tombstone_bytes: must be a whole number"),
         (line(blocks=[[0, float("nan"), 1]]), "bad_value", r"line 2, blocks\[0\], tombstone_bytes: must be a whole"),
         (line(blocks=[[1, 4, 3]]), "bad_value", r"line 2, blocks\[0\], tombstone_bytes: are more than total_bytes"),
+        (line(clean_blocks=-1), "bad_value", "line 2, clean_blocks: must be a whole number, 0 or more"),
         (line(longest_run=-1), "bad_value", "line 2, longest_run: must be a whole number, 0 or more"),
         (line(tombstones="1"), "bad_value", "line 2, tombstones: must be a whole number"),
         (line(keys=1), "bad_value", "line 2, first_token: is missing; keys, first_token, last_token go together"),

@@ -7,19 +7,20 @@ from typing import Any, cast
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import CompactionFailed, ReadsNearFailing
+from sweep_tasks.errors import CompactionFailed, FilesUnreadable, ReadsNearFailing
 from sweep_tasks.orchestration.compacting import (
     CheckReads,
     PrepareCompaction,
     left_by_sweeps,
     measured_by_spark,
+    measured_line,
     nothing_to_compact,
     task_of,
 )
 
 NODES = {"one": {"data": "/var/lib/cassandra/data"}, "10.0.0.2": {"data": "/var/lib/cassandra/data"}}
 CASSANDRA = "cassandra://nowhere:9042/shop"
-RUN = {"table": "shop.orders", "token": -42, "longest_run": 59_800, "file": "f", "reads": "warned", "fails_at": 100_000}
+RUN = {"table": "shop.orders", "token": -42, "longest_run": 59_800, "held": 59_800, "file": "f", "fails_at": 100_000}
 
 
 class Instance:
@@ -92,6 +93,34 @@ def test_a_compaction_that_failed_is_told_although_the_round_was_carried_on() ->
     told[task_of("one", "report")]["failed"] = ["node: nodetool compact failed on one: no room"]
     with pytest.raises(CompactionFailed, match="node one: node: nodetool compact failed on one: no room"):
         check(told)
+
+
+class TestFilesThatCouldNotBeRead:
+    PROBLEM = "file: a can't be measured, sstabledump failed with exit code 127"
+
+    def test_are_not_taken_for_files_without_tombstones(self) -> None:
+        told = report("one")
+        told[task_of("one", "report")]["unreadable"] = [self.PROBLEM, "file: b"]
+        with pytest.raises(FilesUnreadable) as error:
+            check(told)
+        assert f"node one: 2 files could not be read: {self.PROBLEM}; where it is all of them, see" in str(error.value)
+        assert error.value.about == ("node one, files that can't be read",)
+
+    def test_count_though_the_round_did_not_get_to_its_report(self) -> None:
+        with pytest.raises(FilesUnreadable, match="node one: a file could not be read"):
+            check({task_of("one", "measure"): {"unreadable": [self.PROBLEM]}})
+
+    def test_are_told_beside_what_is_worse(self) -> None:
+        told = report("one", RUN)
+        told[task_of("one", "report")]["unreadable"] = [self.PROBLEM]
+        with pytest.raises(ReadsNearFailing, match=r"a partition .* \| node one: a file could not be read"):
+            check(told)
+
+    def test_are_counted_in_the_log(self) -> None:
+        counts = dict.fromkeys(("files", "bytes", "droppable", "waiting"), 0)
+        said = measured_line({**counts, "unreadable": ["a", "b"], "gone": ["c"]})
+        assert said.endswith("; files that could not be read: 2; files replaced meanwhile: 1")
+        assert measured_line({**counts, "unreadable": [], "gone": []}).endswith("wait for gc_grace")
 
 
 def test_a_node_is_measured_by_spark_where_its_files_can_be_read_directly() -> None:

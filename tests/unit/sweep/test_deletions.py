@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from sweep_tasks.errors import StoreUnavailable
@@ -11,7 +13,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.faults import Call, FaultyStore
 from sweep_tasks.store.system import DELETIONS
-from sweep_tasks.sweep.deletions import DAY_MS, MOST_COMPACTIONS, MOST_DAYS, Deletions, Left
+from sweep_tasks.sweep.deletions import DAY_MS, MOST_DAYS, Deletions, Left
 from sweep_tasks.sweep.engine import ShardSweep
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.tally import Kind, Tally
@@ -131,7 +133,7 @@ class TestCompactedSince:
         deletions = Deletions(memory)
         deletions.add(tally(TABLE, Kind.RANGES, -5, 5, 50), LATER_MS - 12 * DAY_MS)
         deletions.add(tally(TABLE, Kind.RANGES, 5), LATER_MS - 2 * DAY_MS)
-        deletions.compacted(TABLE, "one", LATER_MS, 0, 10)
+        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 10)
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 3
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "two"))["ranges"] == 4
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS))["ranges"] == 4
@@ -139,24 +141,113 @@ class TestCompactedSince:
     def test_a_node_that_was_compacted_everywhere_has_nothing_left(self, memory: Store) -> None:
         deletions = Deletions(memory)
         deletions.add(tally(), LATER_MS - 12 * DAY_MS)
-        deletions.compacted(TABLE, "one", LATER_MS, LEAST_TOKEN, GREATEST_TOKEN)
+        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, LEAST_TOKEN, GREATEST_TOKEN)
         assert deletions.left(TABLE, GRACE_S, LATER_MS, "one") is None
 
-    def test_the_oldest_compactions_are_forgotten(self, memory: Store) -> None:
+    def test_however_many_compactions_there_were_none_is_forgotten(self, memory: Store) -> None:
         deletions = Deletions(memory)
-        deletions.add(tally(TABLE, Kind.RANGES, *range(MOST_COMPACTIONS + 1)), 0)
-        for number in range(MOST_COMPACTIONS + 1):
-            deletions.compacted(TABLE, "one", LATER_MS + number, number, number)
+        deletions.add(tally(TABLE, Kind.RANGES, *range(100)), 0)
+        for number in range(99):
+            deletions.compacted(TABLE, "one", GRACE_S, LATER_MS + number, number, number)
         assert numbers(deletions.left(TABLE, GRACE_S, 2 * LATER_MS, "one"))["ranges"] == 1
+
+    def test_what_is_deleted_where_it_was_compacted_before_is_left_there(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        for day in (0, 20):
+            deletions.add(tally(TABLE, Kind.RANGES, 5), day * DAY_MS)
+            deletions.compacted(TABLE, "one", GRACE_S, 15 * DAY_MS, 0, 10)
+        assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 1
+
+    def test_it_stays_so_though_gc_grace_is_longer_by_now(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        deletions.add(tally(), 0)
+        deletions.compacted(TABLE, "one", GRACE_S, 11 * DAY_MS, 0, 0)
+        assert deletions.left(TABLE, 20 * GRACE_S, 12 * DAY_MS, "one") is None
+
+    def test_a_list_of_compactions_as_it_was_kept_once_tells_nothing(self, memory: Store) -> None:
+        deletions = Deletions(memory)
+        deletions.add(tally(), 0)
+        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
+        (kept,) = [cell for cell, _ in memory.scan_registers(DELETIONS).items if cell.column == b"none"]
+        memory.update(DELETIONS, kept, lambda _: b"[[0, 0, 7]]")
+        assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 1
+        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
+        assert deletions.left(TABLE, GRACE_S, LATER_MS, "one") is None
 
     def test_a_table_that_is_dropped_is_forgotten(self, memory: Store) -> None:
         deletions = Deletions(memory)
         deletions.add(tally(), LATER_MS)
         deletions.add(tally(THOROUGH_TABLE), LATER_MS)
-        deletions.compacted(TABLE, "one", LATER_MS, 0, 0)
+        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
         deletions.forget(TABLE)
         assert deletions.left(TABLE, GRACE_S, LATER_MS) is None
         assert deletions.left(THOROUGH_TABLE, GRACE_S, LATER_MS)
+
+
+class TestManyDays:
+    DAYS = 120
+
+    def test_a_burst_is_compacted_once_and_not_again_when_its_day_is_put_together_with_later_ones(
+        self, memory: Store
+    ) -> None:
+        deletions, compacted = Deletions(memory), []
+        for day in range(self.DAYS):
+            deletions.add(tally(TABLE, Kind.RANGES, *[0] * (10 if day else 50_000)), day * DAY_MS)
+            left = deletions.left(TABLE, GRACE_S, day * DAY_MS, "one")
+            if left and left.droppable.tombstone_histogram().dense_ranges(1_000):
+                deletions.compacted(TABLE, "one", GRACE_S, day * DAY_MS, LEAST_TOKEN, GREATEST_TOKEN)
+                compacted.append(day)
+        assert compacted == [11, 111], "on the second of these days a hundred days have added up"
+
+    def test_a_hot_row_is_compacted_once_though_all_days_together_are_known_in_coarse_ranges_only(
+        self, memory: Store
+    ) -> None:
+        deletions = Deletions(memory)
+        lower = [LEAST_TOKEN + number * (2**63 // 300) for number in range(300)]
+        upper = [token + 2**63 for token in lower]
+        deletions.add(tally(TABLE, Kind.RANGES, *lower), 0)
+        deletions.compacted(TABLE, "one", GRACE_S, 11 * DAY_MS, LEAST_TOKEN, -1)
+        deletions.add(tally(TABLE, Kind.RANGES, *upper, *[upper[7]] * 2_000), 12 * DAY_MS)
+        left = deletions.left(TABLE, GRACE_S, 30 * DAY_MS, "one")
+        assert left
+        ((first, last, _),) = left.droppable.tombstone_histogram().dense_ranges(1_000)
+        deletions.compacted(TABLE, "one", GRACE_S, 30 * DAY_MS, first, last)
+        left = deletions.left(TABLE, GRACE_S, 30 * DAY_MS, "one")
+        assert left
+        assert left.droppable.tombstones == 299
+
+    def test_each_node_has_what_a_record_of_every_day_would_have(self, memory: Store) -> None:
+        deletions, chance = Deletions(memory), Random(7)
+        deleted: list[tuple[int, int]] = []
+        standing: dict[str, list[tuple[int, int]]] = {"one": [], "two": []}
+        for day in range(self.DAYS):
+            tokens = [chance.randrange(20) for _ in range(chance.randrange(30))]
+            deletions.add(tally(TABLE, Kind.VERSIONS, *tokens) if tokens else Tally(), day * DAY_MS)
+            deleted += ((day, token) for token in tokens)
+            for node, kept in standing.items():
+                kept += ((day, token) for token in tokens)
+                first, last = sorted(chance.randrange(20) for _ in range(2))
+                if chance.random() < 0.2:
+                    deletions.compacted(TABLE, node, GRACE_S, day * DAY_MS, first, last)
+                    kept[:] = [each for each in kept if each[0] + 11 > day or not first <= each[1] <= last]
+                left = deletions.left(TABLE, GRACE_S, day * DAY_MS, node)
+                assert (left.tally.tombstones if left else 0) == len(kept)
+                may_go = sum(deleted_on + 11 <= day for deleted_on, _ in kept)
+                assert (left.droppable.tombstones if left else 0) == may_go
+        left = deletions.left(TABLE, GRACE_S, self.DAYS * DAY_MS)
+        assert left
+        assert left.tally.tombstones == len(deleted), "a node that was never compacted has all of it"
+
+
+def test_the_moment_at_which_all_of_it_can_be_dropped_is_that_of_the_last_day(memory: Store) -> None:
+    deletions = Deletions(memory)
+    for day in (3, 5):
+        deletions.add(tally(), day * DAY_MS + 7)
+    left = deletions.left(TABLE, GRACE_S, 6 * DAY_MS)
+    assert left
+    assert left.all_from_ms == 16 * DAY_MS
+    assert deletions.left(TABLE, GRACE_S, 16 * DAY_MS - 1).droppable.tombstones == 1  # type: ignore[union-attr]
+    assert deletions.left(TABLE, GRACE_S, 16 * DAY_MS).droppable.tombstones == 2  # type: ignore[union-attr]
 
 
 def test_a_tally_survives_the_way_to_the_driver_and_stays_small() -> None:

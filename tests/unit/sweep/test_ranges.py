@@ -142,12 +142,21 @@ def test_of_many_none_may_lie_beyond_the_ring(token: int) -> None:
 
 
 @given(deletes, sizes, tokens, tokens)
-def test_what_was_compacted_is_left_out_and_nothing_beyond_it(
+def test_of_what_is_compacted_nothing_beyond_it_counts(
     deleted: list[tuple[int, int]], most: int, one: int, other: int
 ) -> None:
     first, last = sorted((one, other))
-    beyond = sum(count for token, count in deleted if not first <= token <= last)
-    left = histogram(deleted, most).without(first, last)
-    assert left.deleted >= beyond
-    assert histogram(deleted).without(first, last).deleted == beyond, "exact while every token has a range"
-    assert histogram(deleted, most).without(LEAST_TOKEN, GREATEST_TOKEN).deleted == 0
+    inside = sum(count for token, count in deleted if first <= token <= last)
+    assert histogram(deleted, most).within(first, last).deleted <= inside
+    assert histogram(deleted).within(first, last).deleted == inside, "exact while every token has a range"
+    whole = histogram(deleted, most)
+    assert whole.within(LEAST_TOKEN, GREATEST_TOKEN).document() == whole.document()
+
+
+@given(deletes, deletes, sizes, sizes)
+def test_what_was_merged_can_be_taken_away_however_coarse_it_is(
+    one: list[tuple[int, int]], other: list[tuple[int, int]], fine: int, coarse: int
+) -> None:
+    part, whole = histogram(one, fine), histogram([*one, *other], coarse)
+    assert whole.less(part).deleted == sum(count for _, count in other)
+    assert part.less(whole).deleted == 0
