@@ -101,7 +101,7 @@ class Doctor:
                 self._is_ripe(metadata),
                 last.ended_ms if last else None,
                 run.owner if run and run.state is RunState.RUNNING else None,
-                not_by_turns(table, self._settings),
+                not_by_turns(table, self._settings, run),
                 sample,
             )
 

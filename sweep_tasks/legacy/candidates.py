@@ -50,20 +50,23 @@ def candidates(
                 written[table],
                 metadata.scan_due,
                 _reach(metadata, reach[metadata.strategy], passed),
-                _is_running(store, run, settings, clock),
+                is_running(store, run, settings, clock),
+                is_cancelled(run),
             )
         )
     return found
 
 
-def not_by_turns(table: TableRef, settings: Settings) -> str | None:
-    """Why a table is never scanned unless somebody asks for it; None if it is."""
+def not_by_turns(table: TableRef, settings: Settings, run: Run | None) -> str | None:
+    """Why a table is never scanned unless somebody asks for it; None if it is. `run` is the one on record."""
     if settings.legacy_schedule is None:
         return "the DAG legacy_sweep does not run by itself (setting legacy_schedule)"
     if not settings.legacy_budget_s:
         return "the DAG legacy_sweep scans nothing by turns (setting legacy_budget_s)"
     if any(target.covers(table) for target in policy(settings).never):
         return "the DAG legacy_sweep leaves it out (setting legacy_never)"
+    if is_cancelled(run):
+        return "somebody cancelled its run, and the DAG legacy_sweep leaves it alone since"
     return None
 
 
@@ -91,7 +94,11 @@ def _reach(metadata: TableMetadata, reach: int, passed: int) -> int:
     return min(reach, passed) if metadata.scan_due and metadata.scan_waits_for_queue else reach
 
 
-def _is_running(store: Store, run: Run | None, settings: Settings, clock: Clock) -> bool:
+def is_cancelled(run: Run | None) -> bool:
+    return run is not None and run.state is RunState.CANCELLED
+
+
+def is_running(store: Store, run: Run | None, settings: Settings, clock: Clock) -> bool:
     if run is None or run.state is not RunState.RUNNING:
         return False
     return is_at_work(Standing(run, Runs(store).ranges(run)), clock.now_ms(), settings.legacy_silent_s * 1000)

@@ -48,9 +48,9 @@ class LegacyOrder:
         if self.batch > MAX_PAGE_VERSIONS:
             raise BadValue("batch", f"{self.batch} is too many at once; at most {MAX_PAGE_VERSIONS} are allowed")
 
-    def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
-        """As far as the table may be swept now."""
-        found = horizon_now(swept_strategy(store, self.table), store, settings, clock)
+    def horizon(self, strategy: SweepStrategy, store: Store, settings: Settings, clock: Clock) -> Horizon:
+        """As far as the table may be swept now, if that is how it is swept."""
+        found = horizon_now(strategy, store, settings, clock)
         return found if self.stop_at is None else found._replace(sweep_ts=min(found.sweep_ts, self.stop_at))
 
     def begins_at(self, store: Store) -> bytes:

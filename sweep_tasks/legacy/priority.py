@@ -51,6 +51,8 @@ class Candidate(NamedTuple):
     reach: int = 0
     """How far it may be swept now."""
     running: bool = False
+    cancelled: bool = False
+    """Somebody has cancelled its run, and nobody has asked for another since."""
 
     @property
     def expected(self) -> float:
@@ -107,7 +109,7 @@ def turns(candidates: Iterable[Candidate], policy: Policy, budget_s: float, now_
 
 def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
     """Why it should be scanned now; None if it should not."""
-    if table.running or table.strategy is SweepStrategy.NOTHING or _named(table, policy.never):
+    if table.running or table.cancelled or table.strategy is SweepStrategy.NOTHING or _named(table, policy.never):
         return None
     rested = table.last is None or now_ms - table.last.ended_ms >= policy.pause_ms
     if _named(table, policy.first) and rested:

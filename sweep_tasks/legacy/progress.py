@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from sweep_tasks.errors import NotFound, OutcomeUnknown
 from sweep_tasks.legacy.counts import NOTHING, Counts
 from sweep_tasks.legacy.rules import Acting, Place
-from sweep_tasks.model import Cell, TableRef
+from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.store.contract import Change, Store, Stretch
 from sweep_tasks.store.system import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.activity import NONE, Written
@@ -73,6 +73,13 @@ class Run:
     """When somebody last took it up: whoever does is heard of before the first page is done."""
     written: Written = NONE
     """What sweeps had ever counted in the table when the run began: what is written while it runs is for the next."""
+    strategy: SweepStrategy | None = None
+    """What its sweep timestamp was found for; None in runs of before this was on record."""
+
+    def may_go_on(self, strategy: SweepStrategy, reach: int) -> bool:
+        """Whether the table is still swept as when the run began, and as far. The sweep timestamp of a thorough table
+        is the present: published for conservative ones, it would cut all of them short of their retention."""
+        return self.strategy is strategy and self.horizon.sweep_ts <= reach
 
     @property
     def is_whole(self) -> bool:
@@ -282,6 +289,7 @@ def _load_run(table: TableRef, value: bytes) -> Run:
             "state": RunState(plain["state"]),
             "counts": Counts(**plain["counts"]),
             "written": Written(*plain.get("written", NONE)),
+            "strategy": SweepStrategy(plain["strategy"]) if plain.get("strategy") else None,
             "last": LastRun(**last | {"counts": Counts(**last["counts"])}) if last else None,
         }
     )

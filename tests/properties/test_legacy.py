@@ -56,7 +56,7 @@ def test_whatever_happens_beside_a_scan_no_reader_sees_a_change_and_nothing_is_l
 TABLE = TableRef.parse("app.items")
 CELLS = [Cell(row, column) for row in (b"a", b"b") for column in (b"c", b"d")]
 SWEEP_TS = 1_000
-SETTINGS = Settings(legacy_versions_per_s=0)
+SETTINGS = Settings(retention_s=0, legacy_versions_per_s=0)
 
 histories = st.lists(
     st.tuples(

@@ -91,6 +91,23 @@ def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
     assert legacy_sweep("--cancel")[0] == 3, "a finished run can't be cancelled"
 
 
+def test_who_cancels_is_told_that_it_stays_cancelled(table: Store) -> None:
+    legacy_sweep("--max-cells", "10")
+    said = " ".join(ask("--cancel").out.split())
+    assert f"leaves the table alone until somebody goes on: 'sweepflow legacy-sweep {T}'" in said
+
+
+def test_part_of_the_table_does_not_drop_what_a_run_of_all_of_it_has_done(table: Store) -> None:
+    _, first = legacy_sweep("--max-cells", "25")
+    for other in (["--from-row", b"050".hex()], ["--stop-at", "1"]):
+        code, refused = legacy_sweep(*other)
+        assert (code, refused["error"]) == (5, "exists")
+        assert f"run {first['run']} of {T}" in refused["message"]
+        assert f"has done {first['ranges_done']} of 6 ranges" in refused["message"]
+    assert legacy_sweep("--status")[1]["run"] == first["run"]
+    assert legacy_sweep("--from-row", b"050".hex(), "--anew")[1]["cells"] == 10
+
+
 def test_a_table_that_is_dropped_takes_its_run_along(table: Store, sqlite_url: str) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     assert sweepflow("tables", "drop", str(T), "--yes", "--store", sqlite_url).code == 0

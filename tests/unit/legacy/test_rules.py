@@ -131,7 +131,7 @@ def test_an_orphaned_sentinel_goes_from_emptied_tables_and_stays_in_others_where
     ids=["alone", "above the sweep", "aborted", "commits above the sweep", "too young", "alive"],
 )
 def test_a_sentinel_goes_from_a_thorough_table_whatever_else_its_cell_holds(
-    beside: tuple[int, ...], commits: dict[str, int]
+    beside: tuple[int, ...], commits: dict[str, Any]
 ) -> None:
     found = judged(rules(THOROUGH, horizon=80), versions(A, *beside, SENTINEL_TS), **commits)
     assert (A, SENTINEL_TS) in found.plan.exact[TABLE]

@@ -11,11 +11,20 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import Run, Runs, RunState, Standing
+from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_of, lane_task, legacy_form, planned, still_due
-from sweep_tasks.orchestration.scanning import arguments, ends_ms, had_its_turn, is_over, order_of, readable, share_s
+from sweep_tasks.orchestration.scanning import (
+    arguments,
+    dropped,
+    ends_ms,
+    had_its_turn,
+    is_over,
+    order_of,
+    readable,
+    share_s,
+)
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import EVERYWHERE
 from sweep_tasks.store.faults import Call, FaultyStore, on
@@ -158,13 +167,28 @@ class TestWhatIsKnownOfATable:
         found = candidates(FaultyStore(memory, after=on("tables", 1, change)), SETTINGS, clock)
         assert [each.table for each in found] == tables[2:]
 
+    def test_one_whose_run_was_cancelled_has_no_turn_until_somebody_goes_on_with_it(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        (table,) = make(store, "app.t")
+        clock.advance(1)
+        sweep = LegacySweep(store, SETTINGS, clock)
+        sweep.start(LegacyOrder(table))
+        sweep.cancel(table)
+        clock.advance(30 * 86_400)
+        assert plan(store, clock) == {}
+        assert not still_due(store, SETTINGS, clock, table)
+        sweep.resume(table)
+        clock.advance(SETTINGS.legacy_silent_s)
+        assert plan(store, clock)
+
     def test_a_turn_that_was_given_long_ago_is_looked_at_again(self, store: Store, clock: ManualClock) -> None:
-        tables = scanned, paused, dropped, due = make(store, *NAMES[:4])
+        tables = scanned, paused, removed, due = make(store, *NAMES[:4])
         clock.advance(1)
         assert all(still_due(store, SETTINGS, clock, table) for table in tables)
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(scanned))
         Pauses(store, clock).pause(paused, "ada", "a migration")
-        Catalog(store).drop(dropped)
+        Catalog(store).drop(removed)
         assert [still_due(store, SETTINGS, clock, table) for table in tables] == [False, False, False, True]
         assert still_due(store, SETTINGS, clock, due)
 
@@ -216,6 +240,12 @@ class TestLane:
             "--batch", "7", "--anew", "--dry-run",
         ]  # fmt: skip
         assert "--anew" not in arguments(order, "x", "r1", anew=False)
+        assert "--by-turns" in arguments(order, "x", "r1", anew=False, by_turns=True)
+
+    def test_a_run_that_makes_way_is_named_with_what_it_had_done(self) -> None:
+        run = Run("r", TableRef("a", "b"), Horizon(1, 1), (EVERYWHERE,) * 2, "ada", 1, RunState.PAUSED)
+        said = dropped(Standing(run, [RangeState(done=True), RangeState()]))
+        assert said.startswith("a.b: run r of ada, 1 of 2 ranges done, is dropped")
 
     def test_people_read_one_line(self) -> None:
         summary = {
