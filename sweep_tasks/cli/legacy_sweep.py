@@ -187,6 +187,8 @@ def _print_summary(out: Console, summary: LegacySummary, go_on: str) -> None:
         out.print("a dry run: nothing was changed")
     elif summary.stopped:
         out.print(f"{_CUT_SHORT.get(summary.stopped, summary.stopped)}; {go_on}")
+    if summary.still_due:
+        out.print(f"what a change of strategy has left is still due: {summary.still_due.sentence}", highlight=False)
     if summary.counts.held:
         out.print(f"in {summary.counts.held} cells a protection holds something: 'sweepflow protections'")
     if summary.counts.waiting or summary.counts.left:

@@ -23,6 +23,7 @@ from sweep_tasks.clock import Clock, from_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import LegacySweepOutdated, LegacySweepRunning, NotFound, StoreError, UnknownTable
 from sweep_tasks.legacy.counts import Counts
+from sweep_tasks.legacy.due import Undone
 from sweep_tasks.legacy.order import LegacyOrder, swept_strategy
 from sweep_tasks.legacy.progress import (
     CANCELLED,
@@ -36,7 +37,7 @@ from sweep_tasks.legacy.progress import (
 )
 from sweep_tasks.legacy.rules import TableRules
 from sweep_tasks.legacy.scan import Ledger, Limits, Passing, Scanned, Scanner
-from sweep_tasks.legacy.settling import queue_passed, settle
+from sweep_tasks.legacy.settling import lacked, queue_passed, settle
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
@@ -66,6 +67,8 @@ class LegacySummary:
     attempt: int = 1
     stopped: str | None = None
     """Why it ended before the end of the table: cells, seconds, cancelled, interrupted, taken over, sweeping paused."""
+    still_due: Undone | None = None
+    """Why what a change of strategy has left was not done by it."""
     workers: int = 0
     """Processes of Spark that scanned; none where one process did everything."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class LegacySummary:
             "this_time": self.this_time._asdict(),
             "attempt": self.attempt,
             "stopped": self.stopped,
+            "still_due": self.still_due,
             "workers": self.workers,
             "seconds": {phase: round(took, 3) for phase, took in self.seconds.items()},
         }
@@ -292,15 +296,17 @@ class LegacySweep:
     def _end(self, run: Run, summary: LegacySummary, view: TableView) -> None:
         """Only who still has the run forgets its ranges: whoever took it up goes by them."""
         if summary.ranges_done == summary.ranges:
-            ended_ms = self._clock.now_ms()
+            sweep_ts = run.horizon.sweep_ts
+            went_up_to = sweep_ts if view.horizon is None else min(view.horizon, sweep_ts)
             stands = self._runs.change_own(
-                run, state=RunState.FINISHED, ended_ms=ended_ms, counts=summary.counts, why=None
-            )
+                run, state=RunState.FINISHED, ended_ms=self._clock.now_ms(), counts=summary.counts, why=None,
+                went_up_to=went_up_to, lacked=lacked(self._store, run, went_up_to),
+            )  # fmt: skip
             if not stands.is_of(run):
                 summary.stopped = summary.stopped or TAKEN_OVER
                 return
             self._runs.forget_ranges(run)
-            settle(self._store, run, view, summary.counts)
+            summary.still_due = settle(self._store, stands)
         elif summary.stopped and summary.stopped not in (CANCELLED, TAKEN_OVER):
             self._pause(run, summary.stopped)
 

@@ -12,6 +12,7 @@ from spark_jobs.environment import LEGACY_SWEEP
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import LegacySweepCancelled, LegacySweepRunning, SweepflowError
+from sweep_tasks.legacy.due import Undone
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_task, planned, still_due
@@ -263,5 +264,7 @@ def readable(summary: Mapping[str, Any]) -> str:
     done = f"{summary['deleted']} of {summary['versions']} versions of {summary['cells']} cells"
     dry = " (a dry run: nothing was changed)" if summary["dry_run"] else ""
     left = f"; stopped ({summary['stopped']}), the next turn goes on from there" if summary["stopped"] else ""
+    due = summary["still_due"]
+    still = f"; what a change of strategy has left is still due: {Undone(due).sentence}" if due else ""
     ranges = f"{summary['ranges_done']} of {summary['ranges']} ranges"
-    return f"{summary['table']} run {summary['run']}: {done} removed, {ranges}{left}{dry}"
+    return f"{summary['table']} run {summary['run']}: {done} removed, {ranges}{left}{still}{dry}"

@@ -113,10 +113,26 @@ def test_a_table_that_is_dropped_takes_its_run_along(table: Store, sqlite_url: s
     assert sweepflow("tables", "drop", str(T), "--yes", "--store", sqlite_url).code == 0
     ranges = [cell for cell, _ in table.scan_registers(LEGACY_SWEEPS).items if cell.row.startswith(b"range:")]
     assert ranges == []
-    assert sweepflow("tables", "create", str(T), "--store", sqlite_url).code == 0
+    assert sweepflow("tables", "create", str(T), "--strategy", "thorough", "--store", sqlite_url).code == 0
     assert legacy_sweep("--status")[0] == 3, "there is no run"
     _, anew = legacy_sweep()
     assert (anew["begun"], anew["run"] == first["run"]) == ("start", False)
+
+
+def test_a_store_that_just_learned_the_time_says_when_to_come_back(sqlite: Store) -> None:
+    sqlite.create_table(T, TableMetadata(SweepStrategy.CONSERVATIVE))
+    code, refused = legacy_sweep()
+    assert (code, refused["error"]) == (2, "not_yet")
+    assert "try again 3600 s after that" in refused["message"]
+    assert legacy_sweep("--status")[0] == 3, "there is no run"
+
+
+def test_what_is_still_due_is_said(table: Store, sqlite_url: str) -> None:
+    for strategy in ("conservative", "thorough"):
+        assert sweepflow("tables", "set-strategy", str(T), strategy, "--store", sqlite_url).code == 0
+    said = " ".join(ask().out.split())
+    assert "is still due: the conservative queue was not swept as far as the change" in said
+    assert legacy_sweep()[1]["still_due"] == "queue"
 
 
 def test_a_second_start_says_who_is_at_work(table: Store, settings: Settings) -> None:

@@ -17,6 +17,7 @@ from sweep_tasks.errors import (
     LegacySweepOutdated,
     LegacySweepRunning,
     NotFound,
+    NotYet,
     StoreUnavailable,
     UnknownTable,
 )
@@ -530,6 +531,53 @@ def test_a_sweep_timestamp_given_by_hand_can_only_lower_the_one_that_is_found(st
     assert legacy.start(LegacyOrder(TABLE, stop_at=15)).horizon.sweep_ts == 15
     found = legacy.start(LegacyOrder(TABLE, stop_at=10_000), take_over=True).horizon.sweep_ts
     assert S < found < 10_000
+
+
+class TestAStoreThatJustLearnedTheTime:
+    """Nothing of it is older than the retention, as far as anybody can tell."""
+
+    SETTINGS = SETTINGS.model_copy(update={"retention_s": 3_600})
+
+    @pytest.mark.parametrize("dry_run", [False, True])
+    def test_a_scan_is_refused_and_told_when_to_come_back(
+        self, store: Store, clock: ManualClock, dry_run: bool
+    ) -> None:
+        filled(store)
+        legacy, order = LegacySweep(store, self.SETTINGS, clock), LegacyOrder(TABLE, dry_run=dry_run)
+        with pytest.raises(NotYet, match=r"nothing in app\.items is old enough .* try again 3600 s after that"):
+            legacy.sweep(order)
+        assert Runs(store).of(TABLE) is None
+        clock.advance(3_601)
+        assert legacy.sweep(order).counts.deleted == 2 * ROWS
+
+    def test_one_up_to_nowhere_that_somebody_insisted_on_does_not_count(self, store: Store, clock: ManualClock) -> None:
+        filled(store)
+        Activity(store).add(CONSERVATIVE, 0, {TABLE: Written(5, 5)})
+        summary = LegacySweep(store, self.SETTINGS, clock).sweep(LegacyOrder(TABLE), Horizon(0, clock.now_ms()))
+        assert (summary.counts.cells, summary.counts.deleted) == (ROWS, 0)
+        run = Runs(store).of(TABLE)
+        assert run
+        assert (run.state, run.last_whole) == (RunState.FINISHED, None)
+        assert Activity(store).since_last_scan([TABLE])[TABLE] == Written(5, 5)
+
+
+def test_what_is_known_of_a_run_of_an_earlier_version_still_counts(store: Store, clock: ManualClock) -> None:
+    filled(store)
+    sweep(store, clock)
+    sweep(store, clock)
+    (found,) = [(c, v) for c, v in store.scan_registers(LEGACY_SWEEPS).items if c.row.startswith(b"run:")]
+    plain = json.loads(found[1])
+    for name in ("strategy", "went_up_to", "lacked"):
+        del plain[name]
+    for name in ("went_up_to", "lacked"):
+        del plain["last"][name]
+    older = json.dumps(plain).encode()
+    store.compare_and_set(LEGACY_SWEEPS, found[0].row, {found[0].column: Change(found[1], older)})
+    run = Runs(store).of(TABLE)
+    assert run
+    assert run.last
+    assert run.last_whole
+    assert (run.last.reach, run.last_whole.reach) == (S, S)
 
 
 def test_a_table_truncated_while_it_is_scanned_gets_no_sentinels_back(store: Store, clock: ManualClock) -> None:

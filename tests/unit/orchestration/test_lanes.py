@@ -151,7 +151,7 @@ class TestWhatIsKnownOfATable:
         clock.advance(1)
         found = self.of(store, clock)
         assert isinstance(found.due, ScanDue)
-        assert found.due.since > found.reach == 0, "no shard was swept yet"
+        assert (found.due.since <= found.reach, found.lacks) == (True, True), "no shard was swept yet"
 
     def test_a_table_that_is_changed_or_dropped_while_one_looks_is_left_out(
         self, memory: MemoryStore, clock: ManualClock
@@ -166,6 +166,23 @@ class TestWhatIsKnownOfATable:
 
         found = candidates(FaultyStore(memory, after=on("tables", 1, change)), SETTINGS, clock)
         assert [each.table for each in found] == tables[2:]
+
+    def test_it_has_no_turn_while_nothing_of_it_is_old_enough(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        settings = SETTINGS.model_copy(update={"retention_s": 3_600})
+        assert plan(store, clock, settings) == {}, "the store knows the time only now"
+        clock.advance(3_601)
+        assert [turn.table for turns in plan(store, clock, settings).values() for turn in turns] == [str(table)]
+
+    def test_a_scan_that_stopped_far_short_lets_it_not_rest(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        for _ in range(9):
+            clock.advance(86_400)
+            assert plan(store, clock)  # which punches
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table, stop_at=1))
+        assert plan(store, clock)
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table))
+        assert plan(store, clock) == {}
 
     def test_one_whose_run_was_cancelled_has_no_turn_until_somebody_goes_on_with_it(
         self, store: Store, clock: ManualClock
@@ -250,9 +267,11 @@ class TestLane:
     def test_people_read_one_line(self) -> None:
         summary = {
             "table": "app.t", "run": "r1", "deleted": 2, "versions": 5, "cells": 3, "dry_run": False,
-            "stopped": "seconds", "ranges": 4, "ranges_done": 1,
+            "stopped": "seconds", "ranges": 4, "ranges_done": 1, "still_due": None,
         }  # fmt: skip
         assert readable(summary) == (
             "app.t run r1: 2 of 5 versions of 3 cells removed, 1 of 4 ranges; stopped (seconds), the next turn goes on "
             "from there"
         )
+        settled_nothing = readable(summary | {"stopped": None, "still_due": "held"})
+        assert settled_nothing.endswith("has left is still due: protections hold something back")
