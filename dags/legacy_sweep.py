@@ -16,7 +16,8 @@ does not fit goes on in the next. Triggered with a **Table** it scans that one.
 
 A table always falls to the same lane, a pool with one slot, so that it is never scanned twice at once; turns leave out
 a lane that is in use. *is being swept by run … of …* means that somebody does it outside Airflow, or was killed without a
-word: `sweepflow legacy-sweep TABLE --status`, or `--cancel`. A task is safe to kill, to clear and to run twice.
+word: `sweepflow legacy-sweep TABLE --status`, or `--cancel`: then turns leave the table alone until somebody asks for it. A
+task is safe to kill, to clear and to run twice.
 `docs/airflow.md` has the rest.
 """  # noqa: E501 (a table row is a line)
 

@@ -54,6 +54,7 @@ class Beginning(NamedTuple):
     anew: bool = False
     owner: str | None = None
     run_id: str | None = None
+    by_turns: bool = False
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
-        begin = Beginning(given.resume, given.take_over, given.anew, given.owner, given.run_id)
+        begin = Beginning(given.resume, given.take_over, given.anew, given.owner, given.run_id, given.by_turns)
         by = counted_as(given.counted_as, Try("spark-submit", uuid.uuid4().hex, f"legacy-sweep {given.table}"))
         return sweep(_order(given), settings, begin, by)
 
@@ -95,7 +96,9 @@ def _run(store: Store, settings: Settings, legacy: LegacySweep, order: LegacyOrd
         return legacy.resume(order.table)
     if begin.take_over:
         return legacy.start(order, take_over=True, run_id=begin.run_id)
-    how, standing = looked_at(store, settings, SystemClock(), order, anew=begin.anew, owner=legacy.owner)
+    how, standing = looked_at(
+        store, settings, SystemClock(), order, anew=begin.anew, owner=legacy.owner, by_turns=begin.by_turns
+    )
     return begun(legacy, order, how, standing, begin.run_id)
 
 
@@ -115,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-cells", type=int, default=0, help="stop after so many cells; 0: no limit")
     parser.add_argument("--max-seconds", type=float, default=0, help="stop after so many seconds; 0: no limit")
     parser.add_argument("--dry-run", action="store_true", help="count what would be removed, remove nothing")
+    parser.add_argument(
+        "--by-turns", action="store_true", help="drop a run of other rows, and leave one that was cancelled alone"
+    )
     parser.add_argument("--owner", metavar="NAME", help="who is told to others that want to sweep the table")
     parser.add_argument("--run-id", metavar="ID", help="of a run that is begun; some other if not given")
     parser.add_argument(

@@ -213,11 +213,45 @@ class LegacySweepRunning(AlreadyExists):
     def __init__(self, table: object, run: str, owner: str, since: str, heard_of: str) -> None:
         super().__init__(
             f"table: {table} is being swept by run {run} of {owner} since {since}, last heard of at {heard_of}; wait "
-            f"for it, or cancel it ('sweepflow legacy-sweep {table} --cancel'), then the next start goes on with it; "
-            "one that stays silent was cut off and is gone on with by itself (setting legacy_silent_s)"
+            f"for it, or cancel it ('sweepflow legacy-sweep {table} --cancel'), then the next start by hand goes on "
+            "with it; one that stays silent was cut off and is gone on with by itself (setting legacy_silent_s)"
         )
         self.run = run
         self.owner = owner
+
+
+class LegacySweepOutdated(SweepflowError):
+    """What a run of a scan went by has changed since it began; nothing was deleted, and nothing more will be."""
+
+    code = "changed"
+    exit_code = EXIT_CONFLICT
+
+    def __init__(self, table: object, run: str) -> None:
+        super().__init__(
+            f"table: run {run} of {table} can't be gone on with, since it began the strategy of the table was changed, "
+            f"or a retention was raised; begin anew: 'sweepflow legacy-sweep {table} --anew'"
+        )
+
+
+class LegacySweepOfOtherRows(AlreadyExists):
+    """A run of the table could be gone on with, but not by this order, which would drop it; nothing was changed."""
+
+    def __init__(self, table: object, run: str, owner: str, done: int, ranges: int) -> None:
+        super().__init__(
+            f"table: run {run} of {table}, of {owner}, has done {done} of {ranges} ranges; it is of other rows, or "
+            f"goes further than asked for. Finish it first ('sweepflow legacy-sweep {table} --status' tells more), or "
+            "drop what it has done and begin anew ('--anew', Anew in the form of the DAG)"
+        )
+
+
+class LegacySweepCancelled(AlreadyExists):
+    """Somebody cancelled the scan of a table; whoever was not told to go on with it does not. Nothing was changed."""
+
+    def __init__(self, table: object, run: str) -> None:
+        super().__init__(
+            f"table: run {run} of {table} was cancelled; turns leave the table alone until somebody goes on with it "
+            f"('sweepflow legacy-sweep {table}') or begins anew ('--anew')"
+        )
 
 
 class SweepingPaused(SweepflowError):

@@ -60,14 +60,18 @@ def legacy_sweep(
         bool, typer.Option("--anew", help="From the beginning, even if a run could be gone on with.")
     ] = False,
     status: Annotated[bool, typer.Option("--status", help="Only show the run of the table.")] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Stop the run of the table, whoever works on it.")] = False,
+    cancel: Annotated[
+        bool,
+        typer.Option("--cancel", help="Stop the run, whoever works on it; turns leave the table alone then."),
+    ] = False,
     dry_run: DryRunOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Sweep a table by scanning all of it: for what no queue entry leads to.
 
-    Goes on with a run of the same rows that was paused, cancelled or cut off, if there is one; Ctrl-C pauses it.
+    Goes on with a run of the same rows that was paused, cancelled or cut off, if there is one; Ctrl-C pauses it. A run
+    of other rows is dropped only with --anew.
     """
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
@@ -164,6 +168,9 @@ def _print_standing(out: Console, document: dict[str, Any]) -> None:
     for key, value in document.items():
         shown.add_row(key.replace("_", " "), "-" if value is None else str(value))
     out.print(shown)
+    if document["state"] == RunState.CANCELLED:
+        again = f"'sweepflow legacy-sweep {document['table']}'"
+        out.print(f"the DAG legacy_sweep leaves the table alone until somebody goes on: {again}", highlight=False)
 
 
 def _print_summary(out: Console, summary: LegacySummary, go_on: str) -> None:
@@ -180,6 +187,8 @@ def _print_summary(out: Console, summary: LegacySummary, go_on: str) -> None:
         out.print("a dry run: nothing was changed")
     elif summary.stopped:
         out.print(f"{_CUT_SHORT.get(summary.stopped, summary.stopped)}; {go_on}")
+    if summary.still_due:
+        out.print(f"what a change of strategy has left is still due: {summary.still_due.sentence}", highlight=False)
     if summary.counts.held:
         out.print(f"in {summary.counts.held} cells a protection holds something: 'sweepflow protections'")
     if summary.counts.waiting or summary.counts.left:

@@ -74,7 +74,7 @@ def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_j
             "thresholds": {strategy.value: ts for strategy, ts in known.by_strategy.items()},
             "truncated_before": known.mark or None,
             "scan_due": _scan_due(known.metadata),
-            "scan_not_by_turns": not_by_turns(table, run.settings) if known.metadata.scan_due else None,
+            "scan_not_by_turns": _not_by_turns(run, table) if known.metadata.scan_due else None,
         }
         run.answer(document, lambda out: _print_properties(out, document))
 
@@ -115,7 +115,7 @@ def set_strategy(
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
         before, after = run.catalog.set_strategy(table, strategy)
-        alone = not_by_turns(table, run.settings) if after.scan_due else None
+        alone = _not_by_turns(run, table) if after.scan_due else None
         due = {"scan_due": _scan_due(after), "scan_not_by_turns": alone}
         document = _described(table, after) | {"before": before.strategy.value} | due
         run.answer(document, lambda out: _print_strategy(out, table, before, after, alone))
@@ -180,6 +180,10 @@ def _described(table: TableRef, metadata: TableMetadata) -> dict[str, Any]:
 def _scan_due(metadata: TableMetadata) -> dict[str, Any] | None:
     """What a change of strategy has left to be done."""
     return None if metadata.scan_due is None else metadata.scan_due._asdict()
+
+
+def _not_by_turns(run: Command, table: TableRef) -> str | None:
+    return not_by_turns(table, run.settings, Runs(run.store).of(table))
 
 
 def _print_strategy(

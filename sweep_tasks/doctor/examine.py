@@ -13,13 +13,21 @@ from itertools import islice
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
-from sweep_tasks.doctor.facts import Counted, Facts, OldestProtection, OpenTransaction, ShardFacts, TableFacts
+from sweep_tasks.doctor.facts import (
+    Counted,
+    Facts,
+    OldestProtection,
+    OpenTransaction,
+    PauseFacts,
+    ShardFacts,
+    TableFacts,
+)
 from sweep_tasks.doctor.sample import Sampler
 from sweep_tasks.errors import UnknownTable
-from sweep_tasks.legacy.candidates import not_by_turns
-from sweep_tasks.legacy.progress import Runs, RunState
+from sweep_tasks.legacy.candidates import is_running, not_by_turns
+from sweep_tasks.legacy.progress import Runs
 from sweep_tasks.legacy.rules import TableRules
-from sweep_tasks.legacy.settling import far_enough, queue_passed
+from sweep_tasks.legacy.settling import lacking, queue_passed
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.parking import Parking
@@ -29,8 +37,9 @@ from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.location import StoreLocation
 from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.sweep.deletions import Deletions
-from sweep_tasks.sweep.horizon import Horizon, old_enough
+from sweep_tasks.sweep.horizon import Horizon, in_table, old_enough
 from sweep_tasks.sweep.lag import lag_s, swept_up_to
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.timestamps.leases import Leases
 from sweep_tasks.timestamps.puncher import Puncher
@@ -52,6 +61,7 @@ class Doctor:
         self._greatest = TimestampService(store).greatest()
         self._leases = Leases(store, settings.lease_ttl_s).open()
         self._protections = ProtectionCatalog(store)
+        self._reach = {strategy: self._found_reach(strategy) for strategy in SweepStrategy}
         self._sampler = Sampler(store, self._in_time)
 
     def examine(self, location: StoreLocation) -> Facts:
@@ -80,15 +90,18 @@ class Doctor:
             bytes_free=size.free if size else None,
             tombstones=_ON_NODES if location.cassandra else _NONE,
             tombstones_written=self._tombstones(tables) if location.cassandra else None,
+            pauses=tuple(PauseFacts(what, *pause) for what, pause in Pauses(self._store).standing().listed()),
         )  # fmt: skip
 
     # --- tables ---------------------------------------------------------------------------------------------------
 
     def _tables(self, tables: dict[TableRef, TableMetadata]) -> Iterator[TableFacts]:
-        runs = Runs(self._store).of_all(tables)
+        runs, passed = Runs(self._store).of_all(tables), queue_passed(self._store)
         for table, metadata in tables.items():
             run = runs.get(table)
             last = run.last_whole if run else None
+            at_work = is_running(self._store, run, self._settings, self._clock)
+            reach = in_table(Horizon(self._reach[metadata.strategy], self._now_ms), metadata.retention_s, self._puncher)
             try:
                 sample = self._sampler.sample(table, *self._rules(table, metadata)) if self._in_time() else None
             except UnknownTable:
@@ -98,29 +111,22 @@ class Doctor:
                 metadata.strategy,
                 metadata.retention_s,
                 metadata.scan_due,
-                self._is_ripe(metadata),
+                lacking(self._store, table, metadata, reach, passed, MOST),
+                reach,
                 last.ended_ms if last else None,
-                run.owner if run and run.state is RunState.RUNNING else None,
-                not_by_turns(table, self._settings),
+                run.owner if run and at_work else None,
+                not_by_turns(table, self._settings, run),
                 sample,
             )
 
     def _in_time(self) -> bool:
         return self._clock.now_ms() < self._sample_until_ms
 
-    def _is_ripe(self, metadata: TableMetadata) -> bool:
-        due = metadata.scan_due
-        if due is None or due.since is None:
-            return False
-        return far_enough(
-            metadata.scan_waits_for_queue, due.since, self._reach(metadata.strategy), queue_passed(self._store)
-        )
-
     def _rules(self, table: TableRef, metadata: TableMetadata) -> tuple[TableRules | None, TableRules | None]:
         """What may go now, and what may go once nothing but protections is in the way."""
         if metadata.strategy is SweepStrategy.NOTHING:
             return None, None
-        horizon = Horizon(self._reach(metadata.strategy), self._now_ms)
+        horizon = Horizon(self._reach[metadata.strategy], self._now_ms)
         view = SweepView.published(self._store, horizon, dry_run=True, only=[table]).tables.get(table)
         if view is None:
             return None, None  # swept by nothing since the tables were listed, or dropped
@@ -128,7 +134,7 @@ class Doctor:
         now = TableRules(table, view, horizon.sweep_ts, protections)
         return now, TableRules(table, view._replace(horizon=None), self._greatest + 1, protections)
 
-    def _reach(self, strategy: SweepStrategy) -> int:
+    def _found_reach(self, strategy: SweepStrategy) -> int:
         """As far as a sweep may go, found without taking a timestamp."""
         started = old_enough(strategy, self._now_ms, self._settings.retention_s, self._puncher)
         return min([started, *(lease.ts for lease in self._leases)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from sweep_tasks.legacy.due import Undone
 from sweep_tasks.model import ScanDue, SweepStrategy, TableRef
+from sweep_tasks.sweep.pauses import EVERYTHING
 
 
 class Sample(NamedTuple):
@@ -47,15 +49,26 @@ class TableFacts:
     strategy: SweepStrategy
     retention_s: int | None = None
     scan_due: ScanDue | None = None
-    scan_is_ripe: bool = False
-    """A scan now would do what is due."""
+    scan_lacks: Undone | None = None
+    """Why a scan now would not do what is due."""
+    reach: int = 0
+    """How far it may be swept now."""
     last_scan_ms: int | None = None
     scan_running: str | None = None
-    """Whose scan is under way or was cut off."""
+    """Who is at work on a scan."""
     not_by_turns: str | None = None
     """Why it is never scanned unless somebody asks for it; None if it is."""
     sample: Sample | None = None
     """None where there was no time left to take one."""
+
+
+class PauseFacts(NamedTuple):
+    """Somebody wants nothing to be swept, of a table or at all."""
+
+    what: str
+    by: str
+    reason: str
+    since_ms: int
 
 
 class ShardFacts(NamedTuple):
@@ -110,6 +123,12 @@ class Facts:
     """What is known about them."""
     tombstones_written: int | None = None
     """By sweeps, as they have counted; None where deleting leaves none."""
+    pauses: tuple[PauseFacts, ...] = ()
+    """Everything first, if it is paused."""
+
+    def is_paused(self, what: str) -> bool:
+        """A table by its name, or everything."""
+        return any(pause.what in (what, EVERYTHING) for pause in self.pauses)
 
     def estimated(self) -> dict[str, float]:
         """What a scan of all tables that were looked into would find."""
@@ -125,6 +144,7 @@ class Facts:
         plain = asdict(self)
         plain["tables"] = [_table_document(each) for each in self.tables]
         plain["shards"] = [each._asdict() for each in self.shards]
+        plain["pauses"] = [each._asdict() for each in self.pauses]
         plain["estimated"] = self.estimated()
         for name in ("queued", "quarantined", "oldest_transaction", "oldest_protection"):
             value = getattr(self, name)

@@ -1,7 +1,8 @@
 """What the facts mean: sentences, each with what to run. Pure.
 
 A finding either asks for something to be done or is only worth knowing. One that keeps everything else from being
-looked at stops the examination.
+looked at stops the examination. What would be refused, because somebody has paused it or because it is too early, is
+not asked for: it is said what to do first.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from typing import NamedTuple
 
 import pendulum
 
+from sweep_tasks.clock import from_ms
 from sweep_tasks.doctor.facts import Facts, Sample, ShardFacts, TableFacts
 from sweep_tasks.errors import NotInitialised, OlderSchema, SweepflowError
 from sweep_tasks.model import ScanReason, SweepStrategy
 from sweep_tasks.queue.progress import NEVER_SWEPT
+from sweep_tasks.sweep.pauses import EVERYTHING
 
 _LONG_OPEN_S = 3_600
 _WORTH_A_SCAN = 0.01
 _MANY_VERSIONS = 2.0
 _MOST_NAMED = 5
+_RESUMED = "once it is resumed"
 
 
 class Level(StrEnum):
@@ -44,8 +48,29 @@ def unreachable(error: SweepflowError, where: str) -> Finding:
 
 def findings(facts: Facts) -> list[Finding]:
     """What asks for something first."""
-    found = [*_of_time(facts), *_of_shards(facts), *_in_the_way(facts), *_of_tables(facts)]
+    of_sweeps = [*_of_time(facts), *_of_shards(facts)]
+    if facts.is_paused(EVERYTHING):
+        of_sweeps = [_later(each, _RESUMED) for each in of_sweeps]
+    found = [*_of_pauses(facts), *of_sweeps, *_in_the_way(facts), *_of_tables(facts)]
     return sorted(found, key=lambda finding: list(Level).index(finding.level))
+
+
+def _later(finding: Finding, when: str) -> Finding:
+    """Of what can't be done yet."""
+    return finding._replace(level=Level.NOTE, run=f"{when}: {finding.run}") if finding.run else finding
+
+
+def _of_pauses(facts: Facts) -> Iterator[Finding]:
+    if not facts.pauses:
+        return
+    named = [f"{each.what} by {each.by} since {from_ms(each.since_ms)}: {each.reason}" for each in facts.pauses]
+    more = f"; and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    what = [each.what for each in facts.pauses[:_MOST_NAMED]]
+    resume = (f"sweepflow resume {'--everything' if each == EVERYTHING else each}" for each in what)
+    yield Finding(
+        Level.DO, "pauses", f"paused is {'; '.join(named[:_MOST_NAMED])}{more}",
+        f"{', '.join(resume)}, when the reason is gone; sweepflow pause --list shows all",
+    )  # fmt: skip
 
 
 def _of_time(facts: Facts) -> Iterator[Finding]:
@@ -122,10 +147,10 @@ def _of_tables(facts: Facts) -> Iterator[Finding]:
         if each.strategy is SweepStrategy.NOTHING:
             yield from _of_unswept_table(each)
         elif each.scan_running:
-            yield Finding(Level.NOTE, str(each.table), f"is being scanned by {each.scan_running}, or was cut off",
+            yield Finding(Level.NOTE, str(each.table), f"is being scanned by {each.scan_running}",
                           f"sweepflow legacy-sweep {each.table} --status")  # fmt: skip
         elif each.scan_due:
-            yield _of_due_scan(each)
+            yield _unless_paused(facts, each, _of_due_scan(each))
     yield from _of_first_scans(facts)
     unseen = [str(each.table) for each in facts.tables if each.sample is None]
     if unseen:
@@ -145,18 +170,23 @@ def _of_unswept_table(each: TableFacts) -> Iterator[Finding]:
         )
 
 
+def _unless_paused(facts: Facts, each: TableFacts, finding: Finding) -> Finding:
+    return _later(finding, _RESUMED) if facts.is_paused(str(each.table)) else finding
+
+
 def _of_due_scan(each: TableFacts) -> Finding:
     what = {
         ScanReason.UNQUEUED: "was swept by nothing for some time: what was overwritten then has no queue entries",
         ScanReason.MARKERS: "was conservative before: sentinels and delete markers are left in it",
     }
     assert each.scan_due is not None  # noqa: S101
-    when = "" if each.scan_is_ripe else "; sweeps do not go far enough yet for a scan to find all of it"
+    early = f"; too early for a scan: {each.scan_lacks.sentence}" if each.scan_lacks else ""
     alone = f"; {each.not_by_turns}" if each.not_by_turns else ""
-    return Finding(
-        Level.DO if each.scan_is_ripe else Level.NOTE, str(each.table), f"{what[each.scan_due.why]}{when}{alone}",
+    finding = Finding(
+        Level.DO, str(each.table), f"{what[each.scan_due.why]}{early}{alone}",
         f"sweepflow legacy-sweep {each.table}{_or_by_turns(each)}",
     )  # fmt: skip
+    return _later(finding, "later") if each.scan_lacks else finding
 
 
 def _or_by_turns(each: TableFacts) -> str:
@@ -179,12 +209,13 @@ def _of_first_scans(facts: Facts) -> Iterator[Finding]:
         )
         return
     for each, sample in found[:_MOST_NAMED]:
-        yield _of_first_scan(each, sample)
+        yield _unless_paused(facts, each, _of_first_scan(each, sample))
     if len(found) > _MOST_NAMED:
-        yield Finding(
+        more = Finding(
             Level.DO, "scans", f"{len(found) - _MOST_NAMED} more tables are like that; the table above shows them",
             "let the DAG legacy_sweep do it",
         )  # fmt: skip
+        yield _later(more, _RESUMED) if facts.is_paused(EVERYTHING) else more
 
 
 def _wants_a_first_scan(each: TableFacts, sample: Sample) -> bool:
@@ -195,13 +226,14 @@ def _wants_a_first_scan(each: TableFacts, sample: Sample) -> bool:
 def _of_first_scan(each: TableFacts, sample: Sample) -> Finding:
     goes, versions = sample.of_all(sample.goes_later), sample.of_all(sample.versions)
     least = "at least " if sample.at_least else "about " if sample.share < 1 else ""
+    when = "" if each.reach else "; it is refused until one retention has passed since the first sweep or transaction"
     return Finding(
         Level.DO,
         str(each.table),
         f"{least}{_grouped(goes)} of {_grouped(versions)} versions are of no use, "
         f"{_grouped(sample.of_all(sample.goes_now))} of them could go now, and it was never scanned; to read all of it "
         f"takes one process {_time(round(sample.scan_seconds))}",
-        f"sweepflow legacy-sweep {each.table} --dry-run, then without{_or_by_turns(each)}",
+        f"sweepflow legacy-sweep {each.table} --dry-run, then without{_or_by_turns(each)}{when}",
     )
 
 

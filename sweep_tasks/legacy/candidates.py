@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import Clock
@@ -10,14 +10,15 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.legacy.priority import Candidate, LastScan, Policy
 from sweep_tasks.legacy.progress import Run, Runs, RunState, Standing
-from sweep_tasks.legacy.settling import queue_passed
+from sweep_tasks.legacy.settling import lacking, queue_passed
 from sweep_tasks.legacy.taking_up import is_at_work
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.targets import Target
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.activity import Activity
-from sweep_tasks.sweep.horizon import horizon_now
+from sweep_tasks.sweep.horizon import Horizon, horizon_now, in_table, old_enough
+from sweep_tasks.timestamps.puncher import Puncher
 
 
 def policy(settings: Settings) -> Policy:
@@ -36,11 +37,12 @@ def candidates(
     tables = dict(_swept_tables(store, only))
     runs, last_turns = Runs(store).of_all(tables), Runs(store).last_turns(tables)
     written = Activity(store).since_last_scan(tables)
-    reach = {strategy: horizon_now(strategy, store, settings, clock).sweep_ts for strategy in QUEUES}
+    reaches = _reaches(store, settings, clock, tables.values())
     passed = queue_passed(store)
     found = []
     for table, metadata in tables.items():
         run = runs.get(table)
+        reach, stale = reaches[metadata.strategy, metadata.retention_s]
         found.append(
             Candidate(
                 table,
@@ -49,21 +51,44 @@ def candidates(
                 max(last_turns.get(table, 0), run.started_ms if run else 0, (run.ended_ms or 0) if run else 0),
                 written[table],
                 metadata.scan_due,
-                _reach(metadata, reach[metadata.strategy], passed),
-                _is_running(store, run, settings, clock),
+                reach,
+                is_running(store, run, settings, clock),
+                is_cancelled(run),
+                lacking(store, table, metadata, reach, passed) is not None,
+                stale,
             )
         )
     return found
 
 
-def not_by_turns(table: TableRef, settings: Settings) -> str | None:
-    """Why a table is never scanned unless somebody asks for it; None if it is."""
+def _reaches(
+    store: Store, settings: Settings, clock: Clock, tables: Iterable[TableMetadata]
+) -> dict[tuple[SweepStrategy, int | None], tuple[int, int]]:
+    """By strategy and retention: how far such tables may be swept now, and could have been as long ago as tables rest.
+    Of an open transaction of that time nothing is known any more."""
+    puncher = Puncher(store)
+    now = {strategy: horizon_now(strategy, store, settings, clock) for strategy in QUEUES}
+    before: dict[SweepStrategy, Horizon] = {}
+    for strategy, horizon in now.items():
+        wall_ms = horizon.wall_ms - settings.legacy_pause_s * 1000
+        before[strategy] = Horizon(old_enough(strategy, wall_ms, settings.retention_s, puncher), wall_ms)
+    kinds = {(each.strategy, each.retention_s) for each in tables}
+    return {
+        (strategy, keep_s): (in_table(now[strategy], keep_s, puncher), in_table(before[strategy], keep_s, puncher))
+        for strategy, keep_s in kinds
+    }
+
+
+def not_by_turns(table: TableRef, settings: Settings, run: Run | None) -> str | None:
+    """Why a table is never scanned unless somebody asks for it; None if it is. `run` is the one on record."""
     if settings.legacy_schedule is None:
         return "the DAG legacy_sweep does not run by itself (setting legacy_schedule)"
     if not settings.legacy_budget_s:
         return "the DAG legacy_sweep scans nothing by turns (setting legacy_budget_s)"
     if any(target.covers(table) for target in policy(settings).never):
         return "the DAG legacy_sweep leaves it out (setting legacy_never)"
+    if is_cancelled(run):
+        return "somebody cancelled its run, and the DAG legacy_sweep leaves it alone since"
     return None
 
 
@@ -84,14 +109,16 @@ def _swept_tables(store: Store, only: Collection[TableRef] | None) -> Iterator[t
 def last_scan(run: Run | None) -> LastScan | None:
     """Of the whole table."""
     last = run.last_whole if run else None
-    return LastScan(last.sweep_ts, last.ended_ms, last.counts.versions, last.counts.deleted) if last else None
+    if last is None:
+        return None
+    return LastScan(last.reach, last.ended_ms, last.counts.versions, last.counts.deleted, last.lacked is not None)
 
 
-def _reach(metadata: TableMetadata, reach: int, passed: int) -> int:
-    return min(reach, passed) if metadata.scan_due and metadata.scan_waits_for_queue else reach
+def is_cancelled(run: Run | None) -> bool:
+    return run is not None and run.state is RunState.CANCELLED
 
 
-def _is_running(store: Store, run: Run | None, settings: Settings, clock: Clock) -> bool:
+def is_running(store: Store, run: Run | None, settings: Settings, clock: Clock) -> bool:
     if run is None or run.state is not RunState.RUNNING:
         return False
     return is_at_work(Standing(run, Runs(store).ranges(run)), clock.now_ms(), settings.legacy_silent_s * 1000)

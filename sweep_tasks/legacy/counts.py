@@ -14,7 +14,7 @@ class Counts(NamedTuple):
     """Of those examined, left by transactions that never committed; they are deleted too."""
     sentinels: int = 0
     held: int = 0
-    """Cells in which a protection holds something."""
+    """Cells in which a protection holds something that would go without it."""
     waiting: int = 0
     """Delete markers that not every copy confirmed as gone."""
     left: int = 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import MAX_PAGE_VERSIONS, Settings
-from sweep_tasks.errors import BadValue, UnknownTable
+from sweep_tasks.errors import BadValue, NotYet, UnknownTable
 from sweep_tasks.model import MAX_NAME_BYTES, SweepStrategy, TableRef, checked_timestamp
 from sweep_tasks.store.contract import Store, Stretch
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
@@ -48,9 +48,16 @@ class LegacyOrder:
         if self.batch > MAX_PAGE_VERSIONS:
             raise BadValue("batch", f"{self.batch} is too many at once; at most {MAX_PAGE_VERSIONS} are allowed")
 
-    def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
-        """As far as the table may be swept now."""
-        found = horizon_now(swept_strategy(store, self.table), store, settings, clock)
+    def horizon(self, strategy: SweepStrategy, store: Store, settings: Settings, clock: Clock) -> Horizon:
+        """As far as the table may be swept now, if that is how it is swept. Refused where that is nowhere: a scan that
+        judges nothing would count as one."""
+        found = horizon_now(strategy, store, settings, clock)
+        if not found.sweep_ts:
+            raise NotYet(
+                f"table: nothing in {self.table} is old enough to be swept: the store knows what was written when only "
+                f"since its first sweep or transaction; try again {settings.retention_s} s after that (setting "
+                "retention_s)"
+            )
         return found if self.stop_at is None else found._replace(sweep_ts=min(found.sweep_ts, self.stop_at))
 
     def begins_at(self, store: Store) -> bytes:

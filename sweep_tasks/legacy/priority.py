@@ -3,7 +3,8 @@
 A scan reads all of a table, so it goes where it is likely to find something: first tables that somebody asked for, then
 those that never were scanned to their end, then those of which a change of strategy has left something, then by what
 was written and deleted since the last scan, weighed by how much that one found; and last by time, so that none is
-forgotten. Tables that were scanned not long ago wait.
+forgotten. Tables that were scanned not long ago wait, unless that scan stopped far short of what may be swept; so do
+those of which nothing may be swept yet.
 
 Fair: an hour's time is divided among several tables, and the last of their turns goes to whoever had its own longest
 ago, whatever else is known of it. So of n tables that could be scanned each is, once in n rounds, however much others
@@ -28,10 +29,13 @@ _LEAST_FOUND = 0.001
 class LastScan(NamedTuple):
     """What the last scan of a whole table found."""
 
-    sweep_ts: int
+    reach: int
+    """How far it went in its table."""
     ended_ms: int
     versions: int
     deleted: int
+    lacked: bool = False
+    """It could not have done what a change of strategy has left: it did not go far enough, or waits for the queue."""
 
     @property
     def found(self) -> float:
@@ -51,6 +55,12 @@ class Candidate(NamedTuple):
     reach: int = 0
     """How far it may be swept now."""
     running: bool = False
+    cancelled: bool = False
+    """Somebody has cancelled its run, and nobody has asked for another since."""
+    lacks: bool = False
+    """A scan now would not do what a change of strategy has left."""
+    stale: int = 0
+    """How far a scan could have gone when tables that rest now should have been scanned at the latest."""
 
     @property
     def expected(self) -> float:
@@ -107,9 +117,11 @@ def turns(candidates: Iterable[Candidate], policy: Policy, budget_s: float, now_
 
 def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
     """Why it should be scanned now; None if it should not."""
-    if table.running or table.strategy is SweepStrategy.NOTHING or _named(table, policy.never):
+    if table.running or table.cancelled or table.strategy is SweepStrategy.NOTHING or _named(table, policy.never):
         return None
-    rested = table.last is None or now_ms - table.last.ended_ms >= policy.pause_ms
+    if not table.reach:
+        return None
+    rested = table.last is None or now_ms - table.last.ended_ms >= policy.pause_ms or _fell_short(table, table.last)
     if _named(table, policy.first) and rested:
         return Why.ASKED_FOR
     if table.last is None:
@@ -120,9 +132,17 @@ def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
 
 
 def settles(table: Candidate) -> bool:
-    """A scan now would go far enough for what a change of strategy has left, and the last one did not."""
+    """A scan now would do what a change of strategy has left, and the last one could not have."""
     since = table.due.since if table.due else None
-    return since is not None and table.last is not None and table.last.sweep_ts < since <= table.reach
+    if since is None or table.last is None or table.lacks:
+        return False
+    return table.last.reach < since or table.last.lacked
+
+
+def _fell_short(table: Candidate, last: LastScan) -> bool:
+    """It went less far than one could have gone that long ago, and one now can go further: a table does not rest
+    because of a scan that a timestamp given by hand, or a transaction that was open, has kept from most of it."""
+    return last.reach < min(table.reach, table.stale)
 
 
 def _named(table: Candidate, targets: Collection[Target]) -> bool:

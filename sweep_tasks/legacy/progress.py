@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from sweep_tasks.errors import NotFound, OutcomeUnknown
 from sweep_tasks.legacy.counts import NOTHING, Counts
+from sweep_tasks.legacy.due import Undone
 from sweep_tasks.legacy.rules import Acting, Place
-from sweep_tasks.model import Cell, TableRef
+from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.store.contract import Change, Store, Stretch
 from sweep_tasks.store.system import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.activity import NONE, Written
@@ -47,6 +48,14 @@ class LastRun:
     sweep_ts: int
     ended_ms: int
     counts: Counts
+    went_up_to: int | None = None
+    """In its table, which may keep longer than its strategy; None in runs of before this was on record."""
+    lacked: Undone | None = None
+    """What it lacked to do what a change of strategy had left."""
+
+    @property
+    def reach(self) -> int:
+        return self.sweep_ts if self.went_up_to is None else self.went_up_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,16 @@ class Run:
     """When somebody last took it up: whoever does is heard of before the first page is done."""
     written: Written = NONE
     """What sweeps had ever counted in the table when the run began: what is written while it runs is for the next."""
+    strategy: SweepStrategy | None = None
+    """What its sweep timestamp was found for; None in runs of before this was on record."""
+    went_up_to: int = 0
+    """In its table; known when it is finished."""
+    lacked: Undone | None = None
+
+    def may_go_on(self, strategy: SweepStrategy, reach: int) -> bool:
+        """Whether the table is still swept as when the run began, and as far. The sweep timestamp of a thorough table
+        is the present: published for conservative ones, it would cut all of them short of their retention."""
+        return self.strategy is strategy and self.horizon.sweep_ts <= reach
 
     @property
     def is_whole(self) -> bool:
@@ -86,10 +105,12 @@ class Run:
 
     @property
     def last_whole(self) -> LastRun | None:
-        """The last that got from the beginning of the table to its end: this one, or one before it."""
-        if self.state is RunState.FINISHED and self.is_whole:
-            return LastRun(self.id, self.horizon.sweep_ts, self.ended_ms or self.started_ms, self.counts)
-        return self.last
+        """The last that got from the beginning of the table to its end: this one, or one before it. One that may judge
+        nothing, since nothing was old enough, has found nothing out about the table and does not count."""
+        if self.state is RunState.FINISHED and self.is_whole and self.went_up_to:
+            ended_ms, sweep_ts = self.ended_ms or self.started_ms, self.horizon.sweep_ts
+            return LastRun(self.id, sweep_ts, ended_ms, self.counts, self.went_up_to, self.lacked)
+        return self.last if self.last and self.last.reach else None
 
     def is_of(self, other: Run) -> bool:
         """The same run, taken up by the same."""
@@ -282,9 +303,18 @@ def _load_run(table: TableRef, value: bytes) -> Run:
             "state": RunState(plain["state"]),
             "counts": Counts(**plain["counts"]),
             "written": Written(*plain.get("written", NONE)),
-            "last": LastRun(**last | {"counts": Counts(**last["counts"])}) if last else None,
+            "strategy": SweepStrategy(plain["strategy"]) if plain.get("strategy") else None,
+            "lacked": _load_lacked(plain),
+            "went_up_to": plain.get("went_up_to", plain["horizon"][0]),
+            "last": LastRun(**last | {"counts": Counts(**last["counts"]), "lacked": _load_lacked(last)})
+            if last
+            else None,
         }
     )
+
+
+def _load_lacked(plain: dict[str, Any]) -> Undone | None:
+    return Undone(plain["lacked"]) if plain.get("lacked") else None
 
 
 def _dump_range(state: RangeState) -> bytes:

@@ -45,6 +45,8 @@ class Place(NamedTuple):
     """The cell has been given one."""
     tombstones: int = 0
     """Written into the row so far."""
+    held: bool = False
+    """A protection holds something in the cell."""
 
 
 class Judged(NamedTuple):
@@ -144,6 +146,7 @@ class _CellUnderWay:
         self._marker: Marker | None = None
         self._runs: list[_Run] = []
         self._sentinel = False
+        self._held = False
         self._last: int | None = None
 
     @classmethod
@@ -151,14 +154,15 @@ class _CellUnderWay:
         """Who goes on may know of other protections, but only of fewer: those that act are judged anew."""
         page.tombstones = place.tombstones
         found = cls(place.cell, page)
-        found._sentinel, found._last = place.sentinel, place.ts
+        found._sentinel, found._last, found._held = place.sentinel, place.ts, place.held
         for each in place.acting:
             found._act(each)
         return found
 
     def place(self) -> Place:
         assert self._last is not None  # noqa: S101
-        return Place(self.cell, self._last, tuple(self._acting.values()), self._sentinel, self._page.tombstones)
+        acting = tuple(self._acting.values())
+        return Place(self.cell, self._last, acting, self._sentinel, self._page.tombstones, self._held)
 
     # --- deciding -------------------------------------------------------------------------------------------------
 
@@ -169,13 +173,14 @@ class _CellUnderWay:
             if ts >= self._rules.sweep_ts:
                 goes = False
             elif ts == SENTINEL_TS:
-                goes = looked is not None or self._is_orphan()
+                goes = looked is not None or self._speaks_for_nobody()
             elif outcomes[ts] == ABORTED:
                 goes = True
                 self._page.counted["aborted"] += 1
             else:
                 goes = looked is not None
                 if not goes:
+                    self._held |= any(self._acting)  # without the protection, what acts would have taken it along
                     self._act(Acting(ts, outcomes[ts], empty))
             self._last = ts
             run = self._extended(run, looked, ts) if goes else None
@@ -185,11 +190,12 @@ class _CellUnderWay:
     def _dooming(self, ts: int) -> Looked | None:
         return next((each for each in self._doomed if each.range.first <= ts < each.range.end), None)
 
-    def _is_orphan(self) -> bool:
-        """A sentinel with nothing else in its cell speaks for nobody where sentinels are not written, or in a table
-        that was emptied."""
-        alone = self._last is None
-        return alone and (self._rules.view.strategy is SweepStrategy.THOROUGH or self._rules.view.mark > 0)
+    def _speaks_for_nobody(self) -> bool:
+        """A sentinel of a table that is thorough by now, whatever else its cell holds: it could only tell readers below
+        the threshold of the sweep that wrote it, and those are turned away by the threshold. Where sentinels are
+        written, only one that is alone in a cell of a table that was emptied."""
+        view = self._rules.view
+        return view.strategy is SweepStrategy.THOROUGH or (view.mark > 0 and self._last is None)
 
     def _act(self, found: Acting) -> None:
         """Only what committed below the sweep timestamp hides what is older from every reader there. In each segment
@@ -202,6 +208,7 @@ class _CellUnderWay:
         if held_by in self._acting:
             return
         self._acting[held_by] = found
+        self._held |= held_by is not None and found.delete and rules.view.strategy is SweepStrategy.THOROUGH
         looked = going(entry, held_by, rules.view.strategy, rules.view)
         if looked:
             self._doomed.append(looked)
@@ -219,7 +226,7 @@ class _CellUnderWay:
 
     def finish(self) -> None:
         """All versions have come by: a delete marker goes together with what is left below it."""
-        self._page.counted["held"] += any(self._acting)
+        self._page.counted["held"] += self._held
         if self._marker:
             below = [run for run in self._runs if run.looked and run.looked.marker]
             self._runs = [run for run in self._runs if not (run.looked and run.looked.marker)]

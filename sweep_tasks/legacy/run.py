@@ -5,7 +5,7 @@
 The order is that of the targeted sweep, and so is the argument: the threshold is published before protections are read
 and before the first page is. Whoever could still commit below it had written its values before, so the scan meets them;
 whoever protects later sees the threshold. A run that is taken up again, after whatever time, publishes and reads again
-and goes on with the sweep timestamp it began with.
+and goes on with the sweep timestamp it began with; so it goes on only if the table is still swept as it was then.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any
 
 from sweep_tasks.clock import Clock, from_ms
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import LegacySweepRunning, NotFound, StoreError
+from sweep_tasks.errors import LegacySweepOutdated, LegacySweepRunning, NotFound, StoreError, UnknownTable
 from sweep_tasks.legacy.counts import Counts
+from sweep_tasks.legacy.due import Undone
 from sweep_tasks.legacy.order import LegacyOrder, swept_strategy
 from sweep_tasks.legacy.progress import (
     CANCELLED,
@@ -36,12 +37,12 @@ from sweep_tasks.legacy.progress import (
 )
 from sweep_tasks.legacy.rules import TableRules
 from sweep_tasks.legacy.scan import Ledger, Limits, Passing, Scanned, Scanner
-from sweep_tasks.legacy.settling import queue_passed, settle
+from sweep_tasks.legacy.settling import lacked, queue_passed, settle
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.activity import Activity
-from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.horizon import Horizon, horizon_now
 from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import TableView
 from sweep_tasks.sweep.view import SweepView
@@ -66,6 +67,8 @@ class LegacySummary:
     attempt: int = 1
     stopped: str | None = None
     """Why it ended before the end of the table: cells, seconds, cancelled, interrupted, taken over, sweeping paused."""
+    still_due: Undone | None = None
+    """Why what a change of strategy has left was not done by it."""
     workers: int = 0
     """Processes of Spark that scanned; none where one process did everything."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class LegacySummary:
             "this_time": self.this_time._asdict(),
             "attempt": self.attempt,
             "stopped": self.stopped,
+            "still_due": self.still_due,
             "workers": self.workers,
             "seconds": {phase: round(took, 3) for phase, took in self.seconds.items()},
         }
@@ -111,8 +115,8 @@ class LegacySweep:
         cut off names it: another may have been quicker."""
         if not order.dry_run:
             Pauses(self._store).check(order.table)
-        target = horizon or order.horizon(self._store, self._settings, self._clock)
-        swept_strategy(self._store, order.table)
+        strategy = swept_strategy(self._store, order.table)
+        target = horizon or order.horizon(strategy, self._store, self._settings, self._clock)
         new = Run(
             run_id or new_run_id(),
             order.table,
@@ -122,6 +126,7 @@ class LegacySweep:
             self._clock.now_ms(),
             queue_passed=queue_passed(self._store),
             written=Activity(self._store).ever(order.table),
+            strategy=strategy,
         )
         if order.dry_run:
             return new
@@ -144,8 +149,11 @@ class LegacySweep:
 
     def resume(self, table: TableRef, known: Run | None = None) -> Run:
         """The run of the table that is not finished, taken up where it stands: paused, cancelled, or cut off. Whoever
-        decided that by what it knew of the run is refused if somebody else was quicker."""
+        decided that by what it knew of the run is refused if somebody else was quicker, and everybody if the table may
+        not be swept like that any more."""
         Pauses(self._store).check(table)
+        strategy = swept_strategy(self._store, table)
+        reach = horizon_now(strategy, self._store, self._settings, self._clock).sweep_ts
         ours: Run | None = None
 
         def taken_up(current: Run | None) -> Run:
@@ -156,6 +164,8 @@ class LegacySweep:
                 return current  # our answer was lost
             if known and not current.is_of(known):
                 raise under_way(Standing(current, self._runs.ranges(current)))
+            if not current.may_go_on(strategy, reach):
+                raise LegacySweepOutdated(table, current.id)
             ours = replace(
                 current, owner=self.owner, attempt=current.attempt + 1, state=RunState.RUNNING, why=None,
                 ended_ms=None, taken_up_ms=self._clock.now_ms(),
@@ -228,17 +238,17 @@ class LegacySweep:
         """Around the work, whoever does it: what it is decided by, and a summary to be added up. In the end the run is
         finished, or paused with the reason."""
         began = time.perf_counter()
-        rules = self._published(run, order.dry_run)
-        summary = LegacySummary(
-            run.id, str(run.table), rules.view.strategy, run.horizon.sweep_ts, order.dry_run, len(run.stretches),
-            0, Counts(), Counts(), run.attempt,
-        )  # fmt: skip
-        summary.seconds["publish"] = time.perf_counter() - began
         try:
+            rules = self._published(run, order.dry_run)
+            summary = LegacySummary(
+                run.id, str(run.table), rules.view.strategy, run.horizon.sweep_ts, order.dry_run, len(run.stretches),
+                0, Counts(), Counts(), run.attempt,
+            )  # fmt: skip
+            summary.seconds["publish"] = time.perf_counter() - began
             yield rules, summary
         except BaseException as error:
             if not order.dry_run:
-                with suppress(StoreError):
+                with suppress(StoreError, NotFound):
                     self._pause(run, INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED)
             raise
         summary.seconds["scan"] = time.perf_counter() - began - summary.seconds["publish"]
@@ -247,14 +257,17 @@ class LegacySweep:
 
     def _published(self, run: Run, dry_run: bool) -> TableRules:
         """The threshold, then the table, then the protections. What is read after the threshold was published holds for
-        all of the run. A table that was given another strategy in between answers to that one's threshold."""
-        while True:
-            strategy = swept_strategy(self._store, run.table)
-            if not dry_run:
-                Thresholds(self._store).raise_strategy(strategy, run.horizon.sweep_ts)
-            view = SweepView.published(self._store, run.horizon, dry_run, [run.table]).tables.get(run.table)
-            if view and view.strategy is strategy:
-                break
+        all of the run.
+
+        The sweep timestamp was found for the strategy that the table had then, and only that one's threshold is raised
+        to it: the tables of another may keep for longer. A table that has another strategy by now is left alone."""
+        if run.strategy is not None and not dry_run:
+            Thresholds(self._store).raise_strategy(run.strategy, run.horizon.sweep_ts)
+        view = SweepView.published(self._store, run.horizon, dry_run, [run.table]).tables.get(run.table)
+        if view is None:
+            raise UnknownTable(run.table)
+        if view.strategy is not run.strategy:
+            raise LegacySweepOutdated(run.table, run.id)
         protections = ProtectionCatalog(self._store).protections()
         cap = self._settings.max_tombstones_per_partition
         return TableRules(run.table, view, run.horizon.sweep_ts, protections, cap)
@@ -283,15 +296,17 @@ class LegacySweep:
     def _end(self, run: Run, summary: LegacySummary, view: TableView) -> None:
         """Only who still has the run forgets its ranges: whoever took it up goes by them."""
         if summary.ranges_done == summary.ranges:
-            ended_ms = self._clock.now_ms()
+            sweep_ts = run.horizon.sweep_ts
+            went_up_to = sweep_ts if view.horizon is None else min(view.horizon, sweep_ts)
             stands = self._runs.change_own(
-                run, state=RunState.FINISHED, ended_ms=ended_ms, counts=summary.counts, why=None
-            )
+                run, state=RunState.FINISHED, ended_ms=self._clock.now_ms(), counts=summary.counts, why=None,
+                went_up_to=went_up_to, lacked=lacked(self._store, run, went_up_to),
+            )  # fmt: skip
             if not stands.is_of(run):
                 summary.stopped = summary.stopped or TAKEN_OVER
                 return
             self._runs.forget_ranges(run)
-            settle(self._store, run, view, summary.counts)
+            summary.still_due = settle(self._store, stands)
         elif summary.stopped and summary.stopped not in (CANCELLED, TAKEN_OVER):
             self._pause(run, summary.stopped)
 

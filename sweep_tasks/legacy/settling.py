@@ -1,30 +1,28 @@
-"""What a change of strategy has left to a scan, and when a scan has done it.
+"""What a change of strategy has left to a scan is taken off the record by the scan that has done it.
 
-A scan settles it if it has seen the whole table, went far enough, and left nothing behind. How far it went is the sweep
-timestamp it published, or as far as a retention of the table's own let it. Where sentinels and delete markers of a
-conservative table are to go, the conservative queue must have passed that point too before the scan began: its entries
-are judged by the rules of their queue, and would write sentinels behind the back of the scan; so would those that are
-parked, until they are judged.
+It must have seen the whole table, gone far enough (`due.py`), and left nothing behind. Whoever may not settle it says
+why.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Callable, Iterator
 
 from sweep_tasks.catalog import Catalog
-from sweep_tasks.legacy.counts import Counts
+from sweep_tasks.legacy.due import Undone, short_of
 from sweep_tasks.legacy.progress import Run
-from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.parking import Parking
+from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.activity import Activity
-from sweep_tasks.sweep.rules import TableView
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import ABORTED
 
-_PARKED_LOOKED_AT = 10_000
+_PAGE = 1_000
 
 
 def queue_passed(store: Store) -> int:
@@ -33,44 +31,84 @@ def queue_passed(store: Store) -> int:
     return 1 + min(ts for (strategy, _), ts in standing.items() if strategy is SweepStrategy.CONSERVATIVE)
 
 
-def far_enough(waits: bool, since: int, reach: int, passed: int) -> bool:
-    """Whether a scan up to `reach` does what is due; where it waits for the conservative queue, if that had passed this
-    much before."""
-    return since <= (min(reach, passed) if waits else reach)
+def lacking(
+    store: Store, table: TableRef, metadata: TableMetadata, reach: int, passed: int, most: int | None = None
+) -> Undone | None:
+    """What a scan of the table lacks to do what is due. Parked entries are looked for only where nothing else is in the
+    way; who looks at no more than `most` takes the rest for some of the table."""
+    found = short_of(metadata, reach, passed, parked=False)
+    if found or metadata.scan_due is None or not metadata.scan_waits_for_queue:
+        return found
+    return short_of(metadata, reach, passed, are_parked(store, table, most))
 
 
-def settle(store: Store, run: Run, view: TableView, counts: Counts) -> bool:
-    """After a run is finished. True if something was due and is done."""
+def lacked(store: Store, run: Run, reach: int) -> Undone | None:
+    """Of a run that has come to the end of its ranges."""
     if run.table not in store.tables([run.table]):
-        return False
-    if not run.is_whole:
-        return False
-    Activity(store).scanned(run.table, run.written)
-    metadata = Catalog(store).date_scan(run.table)
-    due = metadata.scan_due
-    if due is None or due.since is None or counts.held or counts.waiting or counts.left:
-        return False
-    reach = run.horizon.sweep_ts if view.horizon is None else min(view.horizon, run.horizon.sweep_ts)
-    waits = metadata.scan_waits_for_queue
-    if not far_enough(waits, due.since, reach, run.queue_passed):
-        return False
-    if waits and _may_be_parked(store, run.table):
-        return False
-    return Catalog(store).scanned(run.table, reach)
+        return None
+    return lacking(store, run.table, Catalog(store).date_scan(run.table), reach, run.queue_passed)
 
 
-def _may_be_parked(store: Store, table: TableRef) -> bool:
-    """Whether entries of the table wait in the conservative queue; so many of others that nobody looked at them all
-    count as if."""
-    table_id = TableIds(store).id_of(table)
+def settle(store: Store, run: Run) -> Undone | None:
+    """After a run is finished, and by what it found: why something is still due, if so."""
+    if run.table not in store.tables([run.table]):
+        return None
+    if run.is_whole and run.went_up_to:
+        Activity(store).scanned(run.table, run.written)
+    if Catalog(store).date_scan(run.table).scan_due is None:
+        return None
+    undone = undone_by(run)
+    if undone is None:
+        Catalog(store).scanned(run.table, run.went_up_to)
+    return undone
+
+
+def undone_by(run: Run) -> Undone | None:
+    counts = run.counts
+    hindrances = {
+        Undone.PART: not run.is_whole,
+        Undone.HELD: counts.held,
+        Undone.WAITING: counts.waiting,
+        Undone.LEFT: counts.left,
+    }
+    return run.lacked or next((why for why, is_so in hindrances.items() if is_so), None)
+
+
+def are_parked(store: Store, table: TableRef, most: int | None = None) -> bool:
+    """Whether entries of the table wait in the conservative queue. Those that were aborted write no sentinels."""
+    table_id = TableIds(store).known_id(table)
+    if table_id is None:
+        return False
+    is_of_others = _of_others(store, table, table_id)
     looked_at = 0
     for strategy, shard in Progress(store).all():
         if strategy is not SweepStrategy.CONSERVATIVE:
             continue
-        parking = Parking(store, TimestampService(store), strategy, shard)
-        for entry in islice(parking.all(), _PARKED_LOOKED_AT):
+        for entry in _not_under(Parking(store, TimestampService(store), strategy, shard), is_of_others):
             looked_at += 1
-            ours = entry.table_id == table_id and entry.commit != ABORTED
-            if ours or looked_at >= _PARKED_LOOKED_AT:
+            if (entry.table_id == table_id and entry.commit != ABORTED) or looked_at == most:
                 return True
     return False
+
+
+def _of_others(store: Store, table: TableRef, table_id: int) -> Callable[[Hold], bool]:
+    """Whether nothing under a hold concerns the table: however many entries of others wait, they are not read."""
+    records = {record.id: record for record in ProtectionCatalog(store).records()}
+    standing = Protections(records.values())
+
+    def is_of_others(hold: Hold) -> bool:
+        if hold.why is Why.PROTECTED:
+            record = records.get(hold.record)
+            made_anew = standing.frees_below(hold.record, hold.record_ts) == MAX_TS  # it may have covered others before
+            return record is not None and not made_anew and not record.covers_table(table)
+        return hold.why is Why.GRACE or (hold.why in (Why.RETENTION, Why.PAUSED) and hold.table_id != table_id)
+
+    return is_of_others
+
+
+def _not_under(parking: Parking, passed_over: Callable[[Hold], bool]) -> Iterator[ParkedEntry]:
+    after = b""
+    while entries := parking.page(after, _PAGE).entries:
+        yield from (entry for entry in entries if not passed_over(entry.hold))
+        last = entries[-1]
+        after = Parking.behind(last.hold) if passed_over(last.hold) else last.column()

@@ -11,7 +11,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 from spark_jobs.environment import LEGACY_SWEEP
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import LegacySweepRunning, SweepflowError
+from sweep_tasks.errors import LegacySweepCancelled, LegacySweepRunning, SweepflowError
+from sweep_tasks.legacy.due import Undone
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_task, planned, still_due
@@ -137,7 +138,8 @@ class ScanLane(SparkJobOperator):
         self._at_work = None if order.dry_run else (settings, order.table, owner)
         try:
             with at_work(run=run_id, table=turn.table):
-                asked = [*arguments(order, owner, run_id, anew), "--counted-as", *counted_as]
+                by_turns = turn.why != BY_HAND
+                asked = [*arguments(order, owner, run_id, anew, by_turns), "--counted-as", *counted_as]
                 summary = self.submit(settings, asked, context)
         except AirflowException:
             self._let_go()  # it may have died without a word
@@ -156,8 +158,8 @@ class ScanLane(SparkJobOperator):
         by_turns, clock = turn.why != BY_HAND, SystemClock()
         with open_store(settings.store, settings) as store:
             try:
-                how, standing = looked_at(store, settings, clock, order, anew=anew, owner=owner)
-            except LegacySweepRunning as error:
+                how, standing = looked_at(store, settings, clock, order, anew=anew, owner=owner, by_turns=by_turns)
+            except (LegacySweepRunning, LegacySweepCancelled) as error:
                 if not by_turns:
                     raise
                 self.log.info("%s", error)
@@ -169,6 +171,8 @@ class ScanLane(SparkJobOperator):
             if by_turns and not begun_before and not still_due(store, settings, clock, order.table):
                 self.log.info("%s is not due any more", turn.table)
                 return None
+            if standing and how is Begin.TAKE_OVER:
+                self.log.info("%s", dropped(standing))
             if not order.dry_run:
                 Runs(store).had_turn(order.table, clock.now_ms())
             return standing.run.id if standing and how is Begin.RESUME else new_run_id()
@@ -217,6 +221,15 @@ def had_its_turn(standing: Standing | None, owner: str) -> bool:
     return run is not None and run.owner == owner and run.ended_ms is not None and run.why not in _CUT_SHORT
 
 
+def dropped(standing: Standing) -> str:
+    """Of a run that makes way for a new one."""
+    run = standing.run
+    return (
+        f"{run.table}: run {run.id} of {run.owner}, {standing.done} of {len(standing.ranges)} ranges done, is dropped: "
+        "it is of other rows, was begun before the table was changed, or this one was asked for anew"
+    )
+
+
 def order_of(params: Mapping[str, Any], turn: Planned) -> LegacyOrder:
     from sweep_tasks.legacy.order import LegacyOrder
 
@@ -230,7 +243,7 @@ def order_of(params: Mapping[str, Any], turn: Planned) -> LegacyOrder:
     )
 
 
-def arguments(order: LegacyOrder, owner: str, run_id: str, anew: bool) -> list[str]:
+def arguments(order: LegacyOrder, owner: str, run_id: str, anew: bool, by_turns: bool = False) -> list[str]:
     """The order as the Spark job takes it."""
     given: dict[str, object] = {
         "--table": order.table,
@@ -242,7 +255,8 @@ def arguments(order: LegacyOrder, owner: str, run_id: str, anew: bool) -> list[s
         "--batch": order.batch,
     }
     words = [word for name, value in given.items() if value for word in (name, str(value))]
-    return [*words, *(["--anew"] if anew else []), *(["--dry-run"] if order.dry_run else [])]
+    said = {"--anew": anew, "--by-turns": by_turns, "--dry-run": order.dry_run}
+    return [*words, *(word for word, is_so in said.items() if is_so)]
 
 
 def readable(summary: Mapping[str, Any]) -> str:
@@ -250,5 +264,7 @@ def readable(summary: Mapping[str, Any]) -> str:
     done = f"{summary['deleted']} of {summary['versions']} versions of {summary['cells']} cells"
     dry = " (a dry run: nothing was changed)" if summary["dry_run"] else ""
     left = f"; stopped ({summary['stopped']}), the next turn goes on from there" if summary["stopped"] else ""
+    due = summary["still_due"]
+    still = f"; what a change of strategy has left is still due: {Undone(due).sentence}" if due else ""
     ranges = f"{summary['ranges_done']} of {summary['ranges']} ranges"
-    return f"{summary['table']} run {summary['run']}: {done} removed, {ranges}{left}{dry}"
+    return f"{summary['table']} run {summary['run']}: {done} removed, {ranges}{left}{still}{dry}"

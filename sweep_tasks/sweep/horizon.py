@@ -44,6 +44,13 @@ def old_enough(strategy: SweepStrategy, wall_ms: int, retention_s: int, puncher:
     return puncher.timestamp_at(wall_ms - back_ms) or 0
 
 
+def in_table(swept: Horizon, retention_s: int | None, puncher: Puncher) -> int:
+    """How far a sweep goes in a table that keeps for so long by itself."""
+    if retention_s is None:
+        return swept.sweep_ts
+    return min(swept.sweep_ts, puncher.timestamp_at(swept.wall_ms - retention_s * 1000) or 0)
+
+
 def horizon_now(
     strategy: SweepStrategy, store: Store, settings: Settings, clock: Clock, until_ms: int | None = None
 ) -> Horizon:

@@ -11,7 +11,7 @@ from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.quarantine import Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.horizon import Horizon, in_table
 from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import Entry, TableView
 from sweep_tasks.timestamps.puncher import Puncher
@@ -44,8 +44,7 @@ class SweepView:
         for table, found in metadata.items():
             own: int | None = None
             if found.retention_s is not None:
-                old_enough = puncher.timestamp_at(horizon.wall_ms - found.retention_s * 1000) or 0
-                own = min(horizon.sweep_ts, old_enough)
+                own = in_table(horizon, found.retention_s, puncher)
                 if not dry_run:
                     thresholds.raise_own(table, own)
             tables[table] = TableView(found.strategy, marks[table], own, found.look_before_delete, table in paused)

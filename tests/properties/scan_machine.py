@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from sweep_tasks.errors import NotFound
+from sweep_tasks.errors import LegacySweepOutdated, NotFound
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, Span, TableRef
@@ -48,7 +48,7 @@ class Scanning(SweptStore):
         order = LegacyOrder(table, stop_at, ranges=2, batch=batch)
         try:
             run = sweep.resume(table) if resume else sweep.start(order, take_over=True)
-        except NotFound:
+        except (NotFound, LegacySweepOutdated):
             run = sweep.start(order, take_over=True)
         sweep.work(run, order)
 

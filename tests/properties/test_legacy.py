@@ -56,7 +56,7 @@ def test_whatever_happens_beside_a_scan_no_reader_sees_a_change_and_nothing_is_l
 TABLE = TableRef.parse("app.items")
 CELLS = [Cell(row, column) for row in (b"a", b"b") for column in (b"c", b"d")]
 SWEEP_TS = 1_000
-SETTINGS = Settings(legacy_versions_per_s=0)
+SETTINGS = Settings(retention_s=0, legacy_versions_per_s=0)
 
 histories = st.lists(
     st.tuples(
@@ -91,11 +91,9 @@ class Case(NamedTuple):
         TimestampService(store).move_past(SWEEP_TS)
         for number, (ts, mode, rows) in enumerate(self.protected):
             ProtectionCatalog(store, clock=clock).protect(Record(f"r{number}", ts, mode, (Target(TABLE, rows),)))
-        wrote: set[Cell] = set()
         for number, (cells, delete, ending) in enumerate(self.history):
             write(store, 20 * number + 10, cells, delete, ending)
-            wrote.update(cells if ending in ("commits", "late") else ())
-        store.add_sentinels(TABLE, [cell for cell in self.sentinels if cell in wrote])
+        store.add_sentinels(TABLE, list(self.sentinels))
         sweep(store, clock, self)
         return Left(store.scan_versions(TABLE).items, CommitTable(store).outcomes(range(10, 300, 20)))
 
@@ -103,6 +101,11 @@ class Case(NamedTuple):
 class Left(NamedTuple):
     versions: list[StoredVersion]
     commits: dict[int, int]
+
+    def as_scans_leave(self, strategy: SweepStrategy) -> Left:
+        """A queue leads to sentinels of a thorough table only where something is written over them; a scan meets them
+        all, and lets none stand."""
+        return self.without_sentinels if strategy is SweepStrategy.THOROUGH else self
 
     @property
     def without_sentinels(self) -> Left:
@@ -133,14 +136,14 @@ def test_a_scan_leaves_what_the_targeted_sweep_leaves(case: Case) -> None:
     and one transaction is swept at a time: otherwise the targeted sweep leaves sentinels where there was nothing to
     remove, or only what was aborted."""
     by_queue, by_scan = (left_on_memory(case, sweep, look_before_delete=True) for sweep in (targeted, scanned))
-    assert by_queue == by_scan
+    assert by_queue.as_scans_leave(case.strategy) == by_scan
 
 
 @settings(max_examples=2 * EXAMPLES)
 @given(case=cases)
 def test_so_it_does_on_sqlite(case: Case) -> None:
     by_queue, by_scan = (left_on_sqlite(case, sweep, look_before_delete=True) for sweep in (targeted, scanned))
-    assert by_queue == by_scan
+    assert by_queue.as_scans_leave(case.strategy) == by_scan
 
 
 @settings(max_examples=5 * EXAMPLES)

@@ -11,7 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from sweep_tasks.catalog import Catalog, StrategyChange
 from sweep_tasks.legacy import settling
-from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.legacy.due import short_of
+from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, TableRef
 from tests.properties.strategy_machine import Changing
 from tests.properties.test_sweep import EXAMPLES, search
 
@@ -45,13 +46,15 @@ def the_timestamp_of_a_change_is_taken_before_it_is_on_record(patch: Patch) -> N
 
 
 def any_scan_settles_what_is_due(patch: Patch) -> None:
-    patch.setattr(settling, "far_enough", lambda *_: True)
+    patch.setattr(settling, "short_of", lambda *_, **__: None)
     scanned = Catalog.scanned
     patch.setattr(Catalog, "scanned", lambda self, table, _: scanned(self, table, 2**60))
 
 
 def a_scan_does_not_wait_for_the_conservative_queue(patch: Patch) -> None:
-    patch.setattr(settling, "far_enough", lambda _why, since, reach, _passed: since <= reach)
+    patch.setattr(
+        settling, "short_of", lambda metadata, reach, *_, **__: short_of(metadata, reach, MAX_TS, parked=False)
+    )
 
 
 def a_change_leaves_nothing_on_record(patch: Patch) -> None:

@@ -91,15 +91,48 @@ def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
     assert legacy_sweep("--cancel")[0] == 3, "a finished run can't be cancelled"
 
 
+def test_who_cancels_is_told_that_it_stays_cancelled(table: Store) -> None:
+    legacy_sweep("--max-cells", "10")
+    said = " ".join(ask("--cancel").out.split())
+    assert f"leaves the table alone until somebody goes on: 'sweepflow legacy-sweep {T}'" in said
+
+
+def test_part_of_the_table_does_not_drop_what_a_run_of_all_of_it_has_done(table: Store) -> None:
+    _, first = legacy_sweep("--max-cells", "25")
+    for other in (["--from-row", b"050".hex()], ["--stop-at", "1"]):
+        code, refused = legacy_sweep(*other)
+        assert (code, refused["error"]) == (5, "exists")
+        assert f"run {first['run']} of {T}" in refused["message"]
+        assert f"has done {first['ranges_done']} of 6 ranges" in refused["message"]
+    assert legacy_sweep("--status")[1]["run"] == first["run"]
+    assert legacy_sweep("--from-row", b"050".hex(), "--anew")[1]["cells"] == 10
+
+
 def test_a_table_that_is_dropped_takes_its_run_along(table: Store, sqlite_url: str) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     assert sweepflow("tables", "drop", str(T), "--yes", "--store", sqlite_url).code == 0
     ranges = [cell for cell, _ in table.scan_registers(LEGACY_SWEEPS).items if cell.row.startswith(b"range:")]
     assert ranges == []
-    assert sweepflow("tables", "create", str(T), "--store", sqlite_url).code == 0
+    assert sweepflow("tables", "create", str(T), "--strategy", "thorough", "--store", sqlite_url).code == 0
     assert legacy_sweep("--status")[0] == 3, "there is no run"
     _, anew = legacy_sweep()
     assert (anew["begun"], anew["run"] == first["run"]) == ("start", False)
+
+
+def test_a_store_that_just_learned_the_time_says_when_to_come_back(sqlite: Store) -> None:
+    sqlite.create_table(T, TableMetadata(SweepStrategy.CONSERVATIVE))
+    code, refused = legacy_sweep()
+    assert (code, refused["error"]) == (2, "not_yet")
+    assert "try again 3600 s after that" in refused["message"]
+    assert legacy_sweep("--status")[0] == 3, "there is no run"
+
+
+def test_what_is_still_due_is_said(table: Store, sqlite_url: str) -> None:
+    for strategy in ("conservative", "thorough"):
+        assert sweepflow("tables", "set-strategy", str(T), strategy, "--store", sqlite_url).code == 0
+    said = " ".join(ask().out.split())
+    assert "is still due: the conservative queue was not swept as far as the change" in said
+    assert legacy_sweep()[1]["still_due"] == "queue"
 
 
 def test_a_second_start_says_who_is_at_work(table: Store, settings: Settings) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sweep_tasks.catalog import Catalog
+from sweep_tasks.clock import from_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.doctor.examine import Doctor
 from sweep_tasks.doctor.facts import Facts, TableFacts
@@ -24,6 +25,7 @@ from sweep_tasks.store import Store, StoreLocation
 from sweep_tasks.store.faults import Call, FaultyStore, on
 from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.tally import Kind, Tally
 from sweep_tasks.sweep.view import SweepView
@@ -128,6 +130,8 @@ def test_of_many_tables_that_were_never_scanned_only_those_with_most_in_them_are
         write(store, clock, 2, rows=number + 1, table=table, enqueue=False)
     found = [each.about for each in findings(examined(store, clock)) if each.level is Level.DO]
     assert found == ["app.t6", "app.t5", "app.t4", "app.t3", "app.t2", "scans"]
+    Pauses(store, clock).pause(None, "ada", "a migration")
+    assert [each.about for each in findings(examined(store, clock)) if each.level is Level.DO] == ["pauses"]
 
 
 def test_shards_behind_their_objective(store: Store, clock: ManualClock) -> None:
@@ -168,6 +172,76 @@ def test_a_scan_that_a_change_of_strategy_has_left(
     write(store, clock, 1)
     clock.advance(waited_s)
     assert about(examined(store, clock), str(T)).level is level
+
+
+def test_a_scan_that_is_due_is_not_asked_for_while_it_would_settle_nothing(store: Store, clock: ManualClock) -> None:
+    catalog = Catalog(store)
+    catalog.create(T, TableMetadata(CONSERVATIVE, retention_s=7 * 86_400))
+    write(store, clock, 2)
+    catalog.set_strategy(T, THOROUGH)
+    for passed_s, level, why in [
+        (7_200, Level.NOTE, "sweeps of the table do not go as far as the change yet"),
+        (8 * 86_400, Level.DO, "sentinels and delete markers are left in it"),
+    ]:
+        clock.advance(passed_s)
+        write(store, clock, 1)
+        list(Sweeper(store, SETTINGS, clock).sweep())
+        finding = about(examined(store, clock), str(T))
+        assert (finding.level, finding.sentence.endswith(why)) == (level, True), finding
+
+
+@pytest.mark.parametrize("long_ago", [False, True])
+def test_a_scan_that_died_long_ago_is_nobodys_any_more(store: Store, clock: ManualClock, long_ago: bool) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 3, rows=10, enqueue=False)
+    clock.advance(7_200)
+    LegacySweep(store, SETTINGS, clock, "ada").start(LegacyOrder(T))
+    clock.advance(30 * 86_400 if long_ago else 60)
+    finding = about(examined(store, clock), str(T))
+    assert finding.level is (Level.DO if long_ago else Level.NOTE)
+    assert ("is being scanned by ada" in finding.sentence) is not long_ago
+
+
+def test_a_scan_of_when_nothing_was_old_enough_is_no_scan(store: Store, clock: ManualClock) -> None:
+    Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+    write(store, clock, 3, rows=10, enqueue=False)
+    LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(T), Horizon(0, clock.now_ms()))
+    facts = examined(store, clock)
+    assert of_table(facts).last_scan_ms is None
+    finding = about(facts, str(T))
+    assert finding.level is Level.DO
+    assert finding.run
+    assert "refused until one retention has passed" in finding.run
+
+
+class TestPauses:
+    def paused(self, store: Store, clock: ManualClock, table: TableRef | None) -> Facts:
+        Catalog(store).create(T, TableMetadata(CONSERVATIVE))
+        write(store, clock, 3, rows=10, enqueue=False)
+        list(Sweeper(store, SETTINGS, clock).sweep())
+        clock.advance(90_000)
+        Pauses(store, clock).pause(table, "ada", "a migration")
+        return examined(store, clock)
+
+    def test_one_finding_names_who_paused_what_and_how_to_resume(self, store: Store, clock: ManualClock) -> None:
+        facts = self.paused(store, clock, T)
+        finding = about(facts, "pauses")
+        assert finding.level is Level.DO
+        assert f"app.items by ada since {from_ms(clock.now_ms())}: a migration" in finding.sentence
+        assert finding.run
+        assert finding.run.startswith("sweepflow resume app.items, ")
+        assert facts.document()["pauses"][0]["by"] == "ada"
+        scan = about(facts, str(T))
+        assert (scan.level, str(scan.run).startswith("once it is resumed: ")) == (Level.NOTE, True)
+
+    def test_while_everything_is_paused_no_sweep_is_asked_for_either(self, store: Store, clock: ManualClock) -> None:
+        facts = self.paused(store, clock, None)
+        assert str(about(facts, "pauses").run).startswith("sweepflow resume --everything, ")
+        assert [each.about for each in findings(facts) if each.level is Level.DO] == ["pauses"]
+        assert str(about(facts, "lag").run).startswith("once it is resumed: sweepflow sweep")
+
+    def test_a_store_where_nothing_is_paused_says_nothing_of_it(self, store: Store, clock: ManualClock) -> None:
+        assert "pauses" not in {each.about for each in findings(examined(store, clock))}
 
 
 def test_a_table_that_is_never_swept_and_keeps_much(store: Store, clock: ManualClock) -> None:
@@ -262,7 +336,7 @@ def test_a_scan_that_nobody_will_do_by_itself_says_so(store: Store, clock: Manua
     catalog.set_strategy(T, CONSERVATIVE)
     finding = about(examined(store, clock, legacy_never=("app.*",)), str(T))
     assert "leaves it out (setting legacy_never)" in finding.sentence
-    assert finding.run == f"sweepflow legacy-sweep {T}"
+    assert finding.run == f"later: sweepflow legacy-sweep {T}"
 
 
 def test_what_sweeps_wrote_of_tombstones_is_told_where_there_are_any(memory: Store, clock: ManualClock) -> None:

@@ -58,10 +58,18 @@ def table(
     reach: int = 1_000,
     last_turn_ms: int | None = None,
     running: bool = False,
+    cancelled: bool = False,
+    lacks: bool | None = None,
+    stale: int = 0,
 ) -> Candidate:
+    """What is due can't be done while it can't be reached, unless said otherwise."""
     turn = last_turn_ms if last_turn_ms is not None else last.ended_ms if last else 0
     scan = ScanDue(ScanReason.UNQUEUED, due) if due is not None else None
-    return Candidate(TableRef("app", name), strategy, last, turn, Written(writes, deletes), scan, reach, running)
+    too_early = due is not None and reach < due if lacks is None else lacks
+    written = Written(writes, deletes)
+    return Candidate(
+        TableRef("app", name), strategy, last, turn, written, scan, reach, running, cancelled, too_early, stale
+    )
 
 
 def order(*tables: Candidate, policy: Policy = POLICY) -> list[str]:
@@ -179,11 +187,23 @@ class TestWhoWaits:
             (table("t", scanned(1, sweep_ts=100), due=500, reach=500), Why.STRATEGY_CHANGED),
             (table("t", scanned(1, sweep_ts=600), due=500, reach=700), None),
             (table("t", due=500, reach=400), Why.NEVER_SCANNED),
+            (table("t", scanned(1, sweep_ts=100), due=500, lacks=True), None),
+            (table("t", scanned(1, sweep_ts=600)._replace(lacked=True), due=500, reach=700), Why.STRATEGY_CHANGED),
+            (table("t", cancelled=True), None),
+            (table("t", reach=0), None),
+            (table("t", scanned(30), reach=0), None),
+            (table("t", scanned(1, sweep_ts=15), reach=700, stale=500), Why.WRITTEN),
+            (table("t", scanned(1, sweep_ts=15), reach=15, stale=500), None),
+            (table("t", scanned(1, sweep_ts=600), reach=700, stale=500), None),
         ],
         ids=[
             "somebody is at it", "swept by nothing", "scanned not long ago", "scanned long ago",
             "what is due can't be reached yet", "what is due can be reached",
             "the last scan went far enough and something was held back", "never scanned, whatever is due",
+            "what is due waits for the queue", "the last scan went far enough before the queue did",
+            "somebody cancelled it", "nothing is old enough yet", "nothing is old enough any more",
+            "scanned not long ago, and far short of what may be swept", "as far as an open transaction lets anybody",
+            "scanned not long ago, and far enough",
         ],
     )  # fmt: skip
     def test_whether_and_why(self, waits: Candidate, why: Why | None) -> None:

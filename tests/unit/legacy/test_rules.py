@@ -118,11 +118,58 @@ def gone(by: TableRules, found: list[StoredVersion], size: int) -> tuple[set[tup
     return deleted, sentinels
 
 
-def test_an_orphaned_sentinel_goes_from_thorough_and_from_emptied_tables_only() -> None:
+def test_an_orphaned_sentinel_goes_from_emptied_tables_and_stays_in_others_where_sentinels_are_written() -> None:
     alone = versions(A, SENTINEL_TS)
     assert judged(rules(), alone).plan.exact == {}
-    assert judged(rules(mark=50), alone).plan.exact == judged(rules(THOROUGH), alone).plan.exact == {TABLE: [(A, -1)]}
-    assert judged(rules(THOROUGH), versions(A, 120, SENTINEL_TS)).plan.exact == {}
+    assert judged(rules(mark=50), alone).plan.exact == {TABLE: [(A, -1)]}
+    assert judged(rules(mark=50), versions(A, 60, SENTINEL_TS)).plan.exact == {}
+
+
+@pytest.mark.parametrize(
+    ("beside", "commits"),
+    [((), {}), ((120,), {}), ((40,), {"_40": ABORTED}), ((40,), {"_40": S}), ((90,), {}), ((40,), {})],
+    ids=["alone", "above the sweep", "aborted", "commits above the sweep", "too young", "alive"],
+)
+def test_a_sentinel_goes_from_a_thorough_table_whatever_else_its_cell_holds(
+    beside: tuple[int, ...], commits: dict[str, Any]
+) -> None:
+    found = judged(rules(THOROUGH, horizon=80), versions(A, *beside, SENTINEL_TS), **commits)
+    assert (A, SENTINEL_TS) in found.plan.exact[TABLE]
+    assert [start for _, start in found.plan.exact[TABLE] if commits.get(f"_{start}") != ABORTED] == [SENTINEL_TS]
+
+
+def test_a_sentinel_goes_from_a_thorough_table_though_a_record_holds_what_is_above_it() -> None:
+    assert judged(rules(THOROUGH, at(5)), versions(A, 40, SENTINEL_TS)).plan.exact == {TABLE: [(A, SENTINEL_TS)]}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "found", "held"),
+    [
+        (CONSERVATIVE, versions(A, 40), 0),
+        (CONSERVATIVE, versions(A, 40, SENTINEL_TS), 0),
+        (CONSERVATIVE, versions(A, 40, 30), 0),
+        (CONSERVATIVE, versions(A, 40, 30, 20), 1),
+        (CONSERVATIVE, versions(A, 40, deletes=(40,)), 0),
+        (THOROUGH, versions(A, 40), 0),
+        (THOROUGH, versions(A, 40, 20), 1),
+        (THOROUGH, versions(A, 120, 40, deletes=(40,)), 1),
+        (THOROUGH, versions(A, 40, 30, deletes=(30,)), 0),
+    ],
+    ids=[
+        "one version", "one version and a sentinel", "what lies between goes", "an older one stays for the record",
+        "a delete marker that stays anyway", "one version of a thorough table", "an older one of a thorough table",
+        "a delete marker that would go", "a delete marker that goes with what lies between",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 9])
+def test_a_cell_counts_as_held_only_if_something_in_it_would_go_without_the_record(
+    strategy: SweepStrategy, found: list[StoredVersion], held: int, size: int
+) -> None:
+    by, place, counted = rules(strategy, at(25)), None, 0
+    for first in range(0, len(found), size):
+        answer = judged(by, found[first : first + size], place, at_end=first + size >= len(found))
+        place, counted = answer.place, counted + answer.counts.held
+    assert counted == held
 
 
 def test_what_was_truncated_gets_no_sentinel() -> None:

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import LegacySweepRunning
+from sweep_tasks.errors import LegacySweepCancelled, LegacySweepOfOtherRows, LegacySweepRunning
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
-from sweep_tasks.legacy.taking_up import Begin, Watched, begun, how_to_begin, is_at_work, looked_at
-from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.legacy.taking_up import Begin, Now, Watched, begun, how_to_begin, is_at_work, looked_at
+from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Stretch
 from sweep_tasks.sweep.horizon import Horizon
@@ -23,21 +24,43 @@ T = TableRef.parse("app.items")
 SILENT_MS = 600_000
 NOW_MS = 10_000_000
 SETTINGS = Settings(retention_s=0)
+CONSERVATIVE, THOROUGH, _ = SweepStrategy
 
 
-def standing(state: RunState, silent_for_ms: int = 0, first: bytes = b"") -> Standing:
-    run = Run("r1", T, Horizon(10, 0), (Stretch(first),), "somebody", 0, state)
+def standing(
+    state: RunState, silent_for_ms: int = 0, first: bytes = b"", strategy: SweepStrategy | None = CONSERVATIVE
+) -> Standing:
+    run = Run("r1", T, Horizon(10, 0), (Stretch(first),), "somebody", 0, state, strategy=strategy)
     return Standing(run, [RangeState(at_ms=NOW_MS - silent_for_ms)])
 
 
-def how(found: Standing | None, *, anew: bool = False, from_row: bytes = b"", owner: str = "me", **order: Any) -> Begin:
+def how(
+    found: Standing,
+    *,
+    anew: bool = False,
+    from_row: bytes = b"",
+    owner: str = "me",
+    by_turns: bool = False,
+    reach: int = 10,
+    **order: Any,
+) -> Begin:
     asked = LegacyOrder(T, from_row=from_row, **order)
-    return how_to_begin(found, asked, begins_at=from_row, anew=anew, now_ms=NOW_MS, silent_ms=SILENT_MS, owner=owner)
+    now = Now(from_row, CONSERVATIVE, reach, NOW_MS, SILENT_MS)
+    return how_to_begin(found, asked, now, anew=anew, owner=owner, by_turns=by_turns)
 
 
-def test_without_a_run_or_behind_a_finished_one_a_new_one_begins() -> None:
-    assert how(None) is Begin.START
+def test_behind_a_finished_run_a_new_one_begins() -> None:
     assert how(standing(RunState.FINISHED)) is Begin.START
+
+
+@pytest.mark.parametrize("begun_by", [THOROUGH, None])
+def test_a_run_of_another_strategy_is_of_no_use(begun_by: SweepStrategy | None) -> None:
+    for by_turns in (False, True):
+        assert how(standing(RunState.PAUSED, strategy=begun_by), by_turns=by_turns) is Begin.TAKE_OVER
+
+
+def test_nor_is_one_that_goes_further_than_the_table_may_be_swept_now() -> None:
+    assert how(standing(RunState.PAUSED), reach=9) is Begin.TAKE_OVER
 
 
 @pytest.mark.parametrize("state", [RunState.PAUSED, RunState.CANCELLED])
@@ -46,22 +69,28 @@ def test_one_that_nobody_works_on_is_gone_on_with_unless_asked_otherwise(state: 
     assert how(standing(state), anew=True) is Begin.TAKE_OVER
 
 
+def test_a_run_of_the_same_rows_is_gone_on_with() -> None:
+    assert how(standing(RunState.PAUSED, first=b"x"), from_row=b"x", stop_at=10) is Begin.RESUME
+
+
 @pytest.mark.parametrize(
-    ("first", "from_row", "expected"),
-    [
-        (b"x", b"x", Begin.RESUME),
-        (b"", b"x", Begin.TAKE_OVER),
-        (b"x", b"", Begin.TAKE_OVER),
-        (b"x", b"y", Begin.TAKE_OVER),
-    ],
+    ("first", "order"),
+    [(b"", {"from_row": b"x"}), (b"x", {}), (b"x", {"from_row": b"y"}), (b"", {"stop_at": 9})],
+    ids=["part of it", "all of it", "another part", "less far"],
 )
-def test_only_a_run_of_the_same_rows_is_gone_on_with(first: bytes, from_row: bytes, expected: Begin) -> None:
-    assert how(standing(RunState.PAUSED, first=first), from_row=from_row) is expected
+def test_one_of_other_rows_or_that_goes_further_is_dropped_only_by_who_says_so_or_by_turns(
+    first: bytes, order: dict[str, Any]
+) -> None:
+    found = standing(RunState.PAUSED, first=first)
+    with pytest.raises(LegacySweepOfOtherRows, match=r"run r1 of app\.items, of somebody, has done 0 of 1 ranges"):
+        how(found, **order)
+    assert how(found, anew=True, **order) is how(found, by_turns=True, **order) is Begin.TAKE_OVER
 
 
-def test_a_run_that_goes_further_than_asked_for_is_not_gone_on_with() -> None:
-    assert how(standing(RunState.PAUSED), stop_at=10) is Begin.RESUME
-    assert how(standing(RunState.PAUSED), stop_at=9) is Begin.TAKE_OVER
+def test_turns_leave_a_cancelled_run_alone() -> None:
+    with pytest.raises(LegacySweepCancelled, match="turns leave the table alone until somebody goes on with it"):
+        how(standing(RunState.CANCELLED), by_turns=True)
+    assert how(standing(RunState.CANCELLED)) is Begin.RESUME
 
 
 def test_who_works_is_named_and_left_alone() -> None:
@@ -84,18 +113,37 @@ def test_who_tries_again_what_it_was_asked_to_begin_anew_does_not_begin_anew_aga
     assert how(standing(state), owner="somebody", anew=True) is Begin.RESUME
 
 
-def test_a_dry_run_is_in_nobodys_way() -> None:
-    assert how(standing(RunState.RUNNING), dry_run=True) is Begin.START
-
-
-def written(store: Store, clock: ManualClock, rows: int = 40) -> None:
-    store.create_table(T, TableMetadata())
+def written(
+    store: Store, clock: ManualClock, rows: int = 40, strategy: SweepStrategy = SweepStrategy.CONSERVATIVE
+) -> None:
+    store.create_table(T, TableMetadata(strategy))
     manager = TransactionManager(store, SETTINGS, clock=clock, enqueue=False, renew_leases=False)
     for _ in range(2):
         with manager.transaction() as tx:
             for row in range(rows):
                 tx.put(T, b"%02d" % row, b"c", b"v")
     clock.advance(1)
+
+
+def test_without_a_run_a_new_one_begins_and_a_dry_run_is_in_nobodys_way(store: Store, clock: ManualClock) -> None:
+    written(store, clock)
+    assert looked_at(store, SETTINGS, clock, LegacyOrder(T), anew=False, owner="me") == (Begin.START, None)
+    LegacySweep(store, SETTINGS, clock, "somebody").start(LegacyOrder(T))
+    dry = LegacyOrder(T, dry_run=True)
+    assert looked_at(store, SETTINGS, clock, dry, anew=False, owner="me") == (Begin.START, None)
+
+
+def test_behind_a_change_of_strategy_the_same_order_begins_anew(store: Store, clock: ManualClock) -> None:
+    written(store, clock, strategy=THOROUGH)
+    order = LegacyOrder(T, max_cells=4)
+    first = LegacySweep(store, SETTINGS, clock).sweep(order)
+    Catalog(store).set_strategy(T, CONSERVATIVE)
+    clock.advance(1)
+    sweep = LegacySweep(store, SETTINGS, clock, "me")
+    way, found = looked_at(store, SETTINGS, clock, order, anew=False, owner="me")
+    assert way is Begin.TAKE_OVER
+    run = begun(sweep, order, way, found)
+    assert (run.id == first.run, run.strategy) == (False, CONSERVATIVE)
 
 
 def test_the_same_order_from_a_row_on_gets_to_the_end_however_little_it_does_at_a_time(

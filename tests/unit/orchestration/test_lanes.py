@@ -11,11 +11,20 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import Run, Runs, RunState, Standing
+from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_of, lane_task, legacy_form, planned, still_due
-from sweep_tasks.orchestration.scanning import arguments, ends_ms, had_its_turn, is_over, order_of, readable, share_s
+from sweep_tasks.orchestration.scanning import (
+    arguments,
+    dropped,
+    ends_ms,
+    had_its_turn,
+    is_over,
+    order_of,
+    readable,
+    share_s,
+)
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import EVERYWHERE
 from sweep_tasks.store.faults import Call, FaultyStore, on
@@ -142,7 +151,7 @@ class TestWhatIsKnownOfATable:
         clock.advance(1)
         found = self.of(store, clock)
         assert isinstance(found.due, ScanDue)
-        assert found.due.since > found.reach == 0, "no shard was swept yet"
+        assert (found.due.since <= found.reach, found.lacks) == (True, True), "no shard was swept yet"
 
     def test_a_table_that_is_changed_or_dropped_while_one_looks_is_left_out(
         self, memory: MemoryStore, clock: ManualClock
@@ -158,13 +167,45 @@ class TestWhatIsKnownOfATable:
         found = candidates(FaultyStore(memory, after=on("tables", 1, change)), SETTINGS, clock)
         assert [each.table for each in found] == tables[2:]
 
+    def test_it_has_no_turn_while_nothing_of_it_is_old_enough(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        settings = SETTINGS.model_copy(update={"retention_s": 3_600})
+        assert plan(store, clock, settings) == {}, "the store knows the time only now"
+        clock.advance(3_601)
+        assert [turn.table for turns in plan(store, clock, settings).values() for turn in turns] == [str(table)]
+
+    def test_a_scan_that_stopped_far_short_lets_it_not_rest(self, store: Store, clock: ManualClock) -> None:
+        (table,) = make(store, "app.t")
+        for _ in range(9):
+            clock.advance(86_400)
+            assert plan(store, clock)  # which punches
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table, stop_at=1))
+        assert plan(store, clock)
+        LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table))
+        assert plan(store, clock) == {}
+
+    def test_one_whose_run_was_cancelled_has_no_turn_until_somebody_goes_on_with_it(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        (table,) = make(store, "app.t")
+        clock.advance(1)
+        sweep = LegacySweep(store, SETTINGS, clock)
+        sweep.start(LegacyOrder(table))
+        sweep.cancel(table)
+        clock.advance(30 * 86_400)
+        assert plan(store, clock) == {}
+        assert not still_due(store, SETTINGS, clock, table)
+        sweep.resume(table)
+        clock.advance(SETTINGS.legacy_silent_s)
+        assert plan(store, clock)
+
     def test_a_turn_that_was_given_long_ago_is_looked_at_again(self, store: Store, clock: ManualClock) -> None:
-        tables = scanned, paused, dropped, due = make(store, *NAMES[:4])
+        tables = scanned, paused, removed, due = make(store, *NAMES[:4])
         clock.advance(1)
         assert all(still_due(store, SETTINGS, clock, table) for table in tables)
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(scanned))
         Pauses(store, clock).pause(paused, "ada", "a migration")
-        Catalog(store).drop(dropped)
+        Catalog(store).drop(removed)
         assert [still_due(store, SETTINGS, clock, table) for table in tables] == [False, False, False, True]
         assert still_due(store, SETTINGS, clock, due)
 
@@ -216,13 +257,21 @@ class TestLane:
             "--batch", "7", "--anew", "--dry-run",
         ]  # fmt: skip
         assert "--anew" not in arguments(order, "x", "r1", anew=False)
+        assert "--by-turns" in arguments(order, "x", "r1", anew=False, by_turns=True)
+
+    def test_a_run_that_makes_way_is_named_with_what_it_had_done(self) -> None:
+        run = Run("r", TableRef("a", "b"), Horizon(1, 1), (EVERYWHERE,) * 2, "ada", 1, RunState.PAUSED)
+        said = dropped(Standing(run, [RangeState(done=True), RangeState()]))
+        assert said.startswith("a.b: run r of ada, 1 of 2 ranges done, is dropped")
 
     def test_people_read_one_line(self) -> None:
         summary = {
             "table": "app.t", "run": "r1", "deleted": 2, "versions": 5, "cells": 3, "dry_run": False,
-            "stopped": "seconds", "ranges": 4, "ranges_done": 1,
+            "stopped": "seconds", "ranges": 4, "ranges_done": 1, "still_due": None,
         }  # fmt: skip
         assert readable(summary) == (
             "app.t run r1: 2 of 5 versions of 3 cells removed, 1 of 4 ranges; stopped (seconds), the next turn goes on "
             "from there"
         )
+        settled_nothing = readable(summary | {"stopped": None, "still_due": "held"})
+        assert settled_nothing.endswith("has left is still due: protections hold something back")
