@@ -153,8 +153,8 @@ def what_was_judged_counts_as_queued(patch: Patch) -> None:
 def a_delete_of_a_thorough_table_is_taken_for_live(patch: Patch) -> None:
     state = explain._state
     patch.setattr(
-        explain, "_state", lambda each, outcomes, newest, _, acting: state(
-            each, outcomes, newest, SweepStrategy.CONSERVATIVE, acting)
+        explain, "_state", lambda each, outcomes, newest, *_: state(
+            each, outcomes, newest, SweepStrategy.CONSERVATIVE, [])
     )  # fmt: skip
 
 
