@@ -1,8 +1,8 @@
 """Why is this version still here? For every version of a cell exactly one reason, with names and times.
 
-A version that is not live is there because the entries that would remove it have yet to act. Of those the one with the
-fewest obstacles in its way is looked at, and one of them is the reason. Take that away and sweep, and the version
-is gone, or the next obstacle is the reason.
+A version that is not live is there because the entries that would remove it have yet to act. Of those the one is looked
+at that has the fewest obstacles in its way which do not pass by themselves, and one of its obstacles is the reason.
+Take that away and sweep, and the version is gone, or the next obstacle is the reason.
 
 Nothing is changed by asking: no transaction is rolled back, nothing is punched or published.
 """
@@ -143,12 +143,20 @@ def _state(
 
 
 def _why(ts: int, waiting: Collection[Waiting], around: Circumstances) -> tuple[Obstacle, Waiting | None]:
-    """Of the entry that has the fewest obstacles in its way, and that entry."""
+    """Of the entry that takes the least to get there, and that entry."""
     ways = [(obstacles(each, ts, around), each) for each in waiting if removes(each, ts)]
     if not ways:
         return _NO_ENTRY, None
-    way, remover = min(ways, key=lambda each: len(each[0]))
+    way, remover = min(ways, key=lambda each: _effort(*each))
     return named(way), remover
+
+
+def _effort(way: Sequence[Obstacle], waiting: Waiting) -> tuple[int, ...]:
+    """What does not pass by itself, then when the rest has passed, then how many there are, then the newest: it hides the
+    version, while a delete that takes itself away needs every copy. One that came late has its partition to wait for.
+    """
+    stands = sum(each.until_ms is None for each in way) + (waiting.goes_at is not None)
+    return stands, max((each.until_ms or 0 for each in way), default=0), len(way), -waiting.entry.start
 
 
 def _kind(version: StoredVersion) -> str:

@@ -245,7 +245,15 @@ class ExplainedWorld:
             self._sweep_by_hand()
         else:
             assert reason == "queued", reason
+            self._get_to(found["where"]["goes_at"])
         self._sweep()
+
+    def _get_to(self, ts: int | None) -> None:
+        """Where a partition ends: sweeps leave it once nobody needs anything before that."""
+        if ts is not None:
+            self.leases.release(self.leases.open())
+            self.timestamps.move_past(ts)
+            self._reach(None)
 
     def _reach(self, moment_ms: int | None) -> None:
         """One that is not known yet is known once somebody looks at the clock again, and over a retention later."""

@@ -27,6 +27,7 @@ from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.sweep.pauses import Pause
 from sweep_tasks.sweep.run import retry_quarantined
+from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import CommitTable
 from tests.support.clock import ManualClock
@@ -251,11 +252,26 @@ def test_what_came_late_and_was_aborted_says_where_it_goes(world: World) -> None
     world.write(50, -1)
     late = explain_cell(world.store, SETTINGS, world.clock, TABLE, A, bounded=False)["versions"][-1]
     assert (late["reason"], late["where"]["goes_at"]) == ("queued", FINE)
-    assert says(late, Known(0)).endswith("it came late, and goes when the sweep leaves its partition, at timestamp 50000")
+    assert says(late, Known(0)) == (
+        "queued in conservative shard 0, behind the sweep: it came late, and goes when the sweep leaves its partition, "
+        "at timestamp 50000"
+    )
     world.sweep(FINE - 1)
     assert 50 in world.versions()
     world.sweep(FINE)
     assert 50 not in world.versions()
+
+
+def test_of_entries_with_as_much_in_their_way_the_one_that_is_free_first_is_told_of(world: World) -> None:
+    """A write given up is watched for a day, and hidden by another that is too young for an hour."""
+    Puncher(world.store).record(Punch(world.clock.now_ms(), 5))
+    world.write(10, -1, store=False)
+    world.sweep(15, grace_s=86_400)
+    world.store.put(10, {TABLE: {A: b"late"}})
+    world.write(20, 21)
+    Puncher(world.store).record(Punch(world.clock.now_ms() + 1, 30))
+    found = explain_cell(world.store, Settings(retention_s=3_600), world.clock, TABLE, A)["versions"]
+    assert [(each["ts"], each["reason"]) for each in found] == [(10, "retention"), (20, "newest")]
 
 
 def test_what_came_late_and_is_undecided_goes_with_the_next_sweep(world: World) -> None:
