@@ -322,8 +322,8 @@ class MetricsNotTaken(SweepflowError):
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(
-            f"metrics: {without_secrets(endpoint)} did not take them; see that an OpenTelemetry collector listens there, the path of "
-            "most is /v1/metrics"
+            f"metrics: {without_secrets(endpoint)} did not take them; see that an OpenTelemetry collector listens "
+            "there, the path of most is /v1/metrics"
         )
 
 

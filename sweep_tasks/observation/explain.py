@@ -152,9 +152,9 @@ def _why(ts: int, waiting: Collection[Waiting], around: Circumstances) -> tuple[
 
 
 def _effort(way: Sequence[Obstacle], waiting: Waiting) -> tuple[int, ...]:
-    """What does not pass by itself, then when the rest has passed, then how many there are, then the newest: it hides the
-    version, while a delete that takes itself away needs every copy. One that came late has its partition to wait for.
-    """
+    """What does not pass by itself, then when the rest has passed, then how many there are. Then the newest: it hides
+    the version, while a delete that takes itself away needs every copy. One that came late has its partition to wait
+    for."""
     stands = sum(each.until_ms is None for each in way) + (waiting.goes_at is not None)
     return stands, max((each.until_ms or 0 for each in way), default=0), len(way), -waiting.entry.start
 
