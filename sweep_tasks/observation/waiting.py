@@ -159,12 +159,12 @@ class CellSearch:
         return _Read(entries, cut_at - 1)
 
     def _of_cell(self, queue: Queue, progress: int, raw: Collection[RawEntry]) -> list[Waiting]:
-        """What came late and is undecided is found by the next sweep; what was decided by then, where its partition
+        """What came late and is undecided is found by the next sweep; what was aborted by then goes where its partition
         ends."""
         ours = [each for each in raw if each.start is not None and self._is_ours(each.value)]
         starts = {each.start for each in ours if each.start is not None}
         decided = self._commits.outcomes(starts)
-        late = {start for start in decided if _under_way(start, progress)}
+        late = {start for start, end in decided.items() if end == ABORTED and _under_way(start, progress)}
         entries, _ = self._view.decoded(ours, dict.fromkeys(starts, ABORTED) | decided, *queue)
         return [
             Waiting(entry, queue, goes_at=(fine(entry.start) + 1) * FINE if entry.start in late else None)

@@ -245,15 +245,17 @@ class ExplainedWorld:
             self._sweep_by_hand()
         else:
             assert reason == "queued", reason
-            self._get_to(found["where"]["goes_at"])
+            self._get_to(found["where"]["goes_at"], found["ts"])
         self._sweep()
 
-    def _get_to(self, ts: int | None) -> None:
+    def _get_to(self, end: int | None, ts: int) -> None:
         """Where a partition ends: sweeps leave it once nobody needs anything before that."""
-        if ts is not None:
+        if end is not None:
             self.leases.release(self.leases.open())
-            self.timestamps.move_past(ts)
+            self.timestamps.move_past(end)
             self._reach(None)
+            self._sweep()
+            assert ts not in self.stored(), "it was said to go there"
 
     def _reach(self, moment_ms: int | None) -> None:
         """One that is not known yet is known once somebody looks at the clock again, and over a retention later."""
