@@ -143,20 +143,20 @@ def _state(
 
 
 def _why(ts: int, waiting: Collection[Waiting], around: Circumstances) -> tuple[Obstacle, Waiting | None]:
-    """Of the entry that takes the least to get there, and that entry."""
+    """Of the entry that takes the least to get there, and that entry; a delete that takes itself away comes last, as it
+    needs every copy."""
     ways = [(obstacles(each, ts, around), each) for each in waiting if removes(each, ts)]
     if not ways:
         return _NO_ENTRY, None
-    way, remover = min(ways, key=lambda each: _effort(*each))
+    way, remover = min(ways, key=lambda each: (*_effort(*each), each[1].entry.start == ts))
     return named(way), remover
 
 
-def _effort(way: Sequence[Obstacle], waiting: Waiting) -> tuple[int, ...]:
-    """What does not pass by itself, then when the rest has passed, then how many there are. Then the newest: it hides
-    the version, while a delete that takes itself away needs every copy. One that came late has its partition to wait
-    for."""
+def _effort(way: Sequence[Obstacle], waiting: Waiting) -> tuple[int, int, int]:
+    """What does not pass by itself, then when the rest has passed, then how many there are. One that came late has its
+    partition to wait for."""
     stands = sum(each.until_ms is None for each in way) + (waiting.goes_at is not None)
-    return stands, max((each.until_ms or 0 for each in way), default=0), len(way), -waiting.entry.start
+    return stands, max((each.until_ms or 0 for each in way), default=0), len(way)
 
 
 def _kind(version: StoredVersion) -> str:

@@ -147,7 +147,7 @@ def nobody_looks_into_the_queue(patch: Patch) -> None:
 
 
 def what_was_judged_counts_as_queued(patch: Patch) -> None:
-    patch.setattr(waiting.CellSearch, "_is_done", lambda *_: False)
+    patch.setattr(waiting, "_under_way", lambda *_: False)
 
 
 def a_delete_of_a_thorough_table_is_taken_for_live(patch: Patch) -> None:
