@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -17,6 +18,18 @@ EXIT_UNAVAILABLE = 4
 EXIT_CONFLICT = 5
 EXIT_ATTENTION = 6
 EXIT_BEHIND = 7
+
+
+def without_secrets(url: str) -> str:
+    """An address as it may be shown: scheme, host, port and path. Users, passwords and keys stand in front of the host
+    or behind the path."""
+    try:
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        host = None
+    return f"{parts.scheme}://{host}{port}{parts.path}" if host and parts.scheme else "an address that can't be read"
 
 
 class SweepflowError(Exception):
@@ -347,8 +360,8 @@ class MetricsNotTaken(SweepflowError):
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(
-            f"metrics: {endpoint} did not take them; see that an OpenTelemetry collector listens there, the path of "
-            "most is /v1/metrics"
+            f"metrics: {without_secrets(endpoint)} did not take them; see that an OpenTelemetry collector listens "
+            "there, the path of most is /v1/metrics"
         )
 
 

@@ -164,6 +164,15 @@ class TableRef(NamedTuple):
         return cls(namespace, name)
 
     @classmethod
+    def queued(cls, text: str) -> TableRef:
+        """A table name as an entry of the queue gives it. Where the entry is garbled that may be anybody's bytes, so
+        what is not a name is not repeated."""
+        try:
+            return cls.parse(text)
+        except BadValue:
+            raise BadValue("table", "its name can't be read") from None
+
+    @classmethod
     def stored(cls, text: str) -> TableRef:
         """A table name as a store gives it back, system tables included."""
         if _SYSTEM.match(text):

@@ -29,7 +29,7 @@ from sweep_tasks.demo.workload import MINUTES, Loaded, load
 from sweep_tasks.errors import BadValue, JavaMissing
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.observation.entering import enter_sweep, sample
-from sweep_tasks.observation.tally import Try
+from sweep_tasks.observation.tally import COMMAND, Try
 from sweep_tasks.opening import open_store
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
@@ -111,7 +111,7 @@ def _sweep_but_one(store: Store, settings: Settings, steps: Steps) -> None:
     with steps.step("sweeping all shards but one") as step:
         left = SweepStrategy.CONSERVATIVE, settings.shards - 1
         summaries = list(sweep_here(store, settings, SystemClock(), leave_out=left))
-        by = Try("command", secrets.token_hex(8), "demo")
+        by = Try(COMMAND, secrets.token_hex(8), "demo")
         for summary in summaries:
             enter_sweep(store, SystemClock(), summary, by)
         sample(store, SystemClock())

@@ -67,20 +67,13 @@ def _explain_cell(run: Command, table: TableRef, cell: Cell) -> None:
     clock = SystemClock()
     document = explain_cell(run.store, run.settings, clock, table, cell)
     known = Known.of(run.store, clock)
-    places = {each["start"]: _place(each) for each in document["queue"]}
     for each in document["versions"]:
-        where = next((place for start, place in sorted(places.items()) if start >= each["ts"]), None)
-        each["says"] = says(each | {"where": where}, known)
+        each["says"] = says(each, known)
     reader = reader_of(run.store, run.settings, clock)
     document |= {"table": str(table), "physical": remains_of(run.settings.store, table, cell, reader)}
     for each in document["physical"]["remains"] or ():
         each["says"] = says(each | {"until": each["until_ms"]}, known)
     run.answer(document, lambda out: _print_cell(out, document))
-
-
-def _place(entry: Document) -> str:
-    line = "deep in the queue" if entry["position"] is None else f"number {entry['position']:,} in line"
-    return f"{entry['strategy']} shard {entry['shard']}, {line}"
 
 
 def _print_cell(out: Console, document: Document) -> None:

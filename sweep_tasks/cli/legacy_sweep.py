@@ -30,7 +30,7 @@ from sweep_tasks.legacy.taking_up import Begin, Watched, begun, is_at_work, look
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import TableRef
 from sweep_tasks.observation.entering import enter_scan
-from sweep_tasks.observation.tally import Try
+from sweep_tasks.observation.tally import COMMAND, Try
 
 EXIT_INTERRUPTED = 130
 _ALSO = {
@@ -96,7 +96,7 @@ def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, anew: bool) -> 
         with at_work(run=found.id, table=str(order.table)), _bar(run, found, ranges) as tell:
             summary = sweep.work(found, order, lambda ledger: Watched(ledger, tell))
     document = summary.document() | {"begun": how.value}
-    enter_scan(run.store, SystemClock(), document, Try("command", f"{found.id}-{found.attempt}", "legacy-sweep"))
+    enter_scan(run.store, SystemClock(), document, Try(COMMAND, f"{found.id}-{found.attempt}", "legacy-sweep"))
     run.answer(document, lambda out: _print_summary(out, summary, go_on))
 
 

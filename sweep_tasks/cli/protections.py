@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -16,10 +16,9 @@ from sweep_tasks.cli.times import moment_ms
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import AlreadySwept, BadValue
 from sweep_tasks.journal import NO_REASON, Journal, me
-from sweep_tasks.observation.entering import enter_operations
-from sweep_tasks.observation.tally import Try
+from sweep_tasks.observation.entering import operations_entered
+from sweep_tasks.observation.tally import COMMAND, Try
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
-from sweep_tasks.protection.metrics import counts, since
 from sweep_tasks.protection.owners import EXPIRY
 from sweep_tasks.protection.records import MANUAL, Mode, Record
 from sweep_tasks.protection.targets import Target
@@ -154,14 +153,8 @@ def move(
         run.answer(document, lambda out: say(out, _protects(document)))
 
 
-@contextmanager
-def _counted(run: Command, task: str) -> Iterator[None]:
-    """What becomes of an operation is added up in the store, however it ends."""
-    before = counts()
-    try:
-        yield
-    finally:
-        enter_operations(run.store, SystemClock(), since(before), Try("command", secrets.token_hex(8), task))
+def _counted(run: Command, task: str) -> AbstractContextManager[None]:
+    return operations_entered(run.store, SystemClock(), Try(COMMAND, secrets.token_hex(8), task))
 
 
 def _catalog(run: Command) -> ProtectionCatalog:

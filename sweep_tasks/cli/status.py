@@ -51,7 +51,7 @@ def status(
             raise BadValue("watch", "is for people; with --json ask as often as you like")
         document = _read(run, count)
         if watch:
-            _watch(run, document, every)
+            _watch(run, document, every, every_shard)
         run.answer(document, lambda out: out.print(shown(document, every_shard)))
         code = EXIT_CODES[Verdict(document["health"]["verdict"])]
         if code:
@@ -65,17 +65,17 @@ def _read(run: Command, count: bool = False) -> Document:
     return status_of(run.store, run.settings, clock)
 
 
-def _watch(run: Command, document: Document, every: float) -> None:
+def _watch(run: Command, document: Document, every: float, every_shard: bool) -> None:
     """Ends with Ctrl-C, as one that was asked for once. A store that stops answering is shown, and asked again."""
     try:
-        with Live(shown(document), console=Console(), screen=True) as live:
+        with Live(shown(document, every_shard), console=Console(), screen=True) as live:
             while True:
                 time.sleep(every)
                 try:
                     document |= _read(run)
-                    live.update(shown(document), refresh=True)
+                    live.update(shown(document, every_shard), refresh=True)
                 except SweepflowError as error:
-                    live.update(Group(_outdated(document, error), shown(document)), refresh=True)
+                    live.update(Group(_outdated(document, error), shown(document, every_shard)), refresh=True)
     except KeyboardInterrupt:
         return
 
@@ -126,11 +126,15 @@ def _table(document: Document, shards: list[Document]) -> Table:
             "never" if each["progress"] == NEVER_SWEPT else str(each["progress"]),
             str(document["thresholds"][each["strategy"]]),
             Text(lag, style=style),
-            _number(each["backlog"]["entries_estimated"]),
+            _backlog(each["backlog"]),
             _number(each["parked"]),
             _last_run(each["last_run"], document["now_ms"]),
         )
     return table
+
+
+def _backlog(backlog: Document) -> str:
+    return f"{'at least ' if backlog['at_least'] else ''}{_number(backlog['entries_estimated'])}"
 
 
 def _lag(shard: Document) -> str:

@@ -18,7 +18,7 @@ from sweep_tasks.errors import BadValue
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.observation.entering import enter_sweep, sample
-from sweep_tasks.observation.tally import Try
+from sweep_tasks.observation.tally import COMMAND, Try
 from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.sweep.budget import Budget
 from sweep_tasks.sweep.engine import SweepOptions
@@ -65,7 +65,7 @@ def _counted(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[dict[
         for summary in summaries:
             bar.done()
             documents.append(summary.document())
-            by = Try("command", run_id, f"{summary.strategy}.shard_{summary.shard}")
+            by = Try(COMMAND, run_id, f"{summary.strategy}.shard_{summary.shard}")
             enter_sweep(run.store, clock, documents[-1], by)
     if any(not document["dry_run"] for document in documents):
         sample(run.store, clock)

@@ -10,13 +10,18 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
+from sweep_tasks.model import MAX_TS
 from sweep_tasks.observation.tally import Entered, Sums
-from sweep_tasks.queue.progress import Progress
+from sweep_tasks.queue.encoding import read_timestamps_row
+from sweep_tasks.queue.progress import NEVER_SWEPT, Progress
 from sweep_tasks.queue.reader import QueueReader
 from sweep_tasks.store.contract import Store
+from sweep_tasks.store.system import QUEUE_TIMESTAMPS
+from sweep_tasks.sweep.lag import SweptUpTo
 from sweep_tasks.timestamps.service import TimestampService
 
 Document = dict[str, Any]
+_MARKS = 1_000
 
 
 def estimated_entries(behind: int, sums: Mapping[str, float] | None) -> int | None:
@@ -49,6 +54,16 @@ def counted_backlog(store: Store, entered: Entered, most: int) -> Document:
             at_least = at_least or about == most
         entries[f"{strategy}/{shard}"] = about
     return {"by_shard": entries, "at_least": at_least}
+
+
+def some_were_never_swept(store: Store, swept: Iterable[SweptUpTo]) -> bool:
+    """Whether a queue that nobody ever swept has entries, by the first marks that there are."""
+    never = {(each.strategy, each.shard) for each in swept if each.progress == NEVER_SWEPT}
+    for cell, _ in store.scan(QUEUE_TIMESTAMPS, MAX_TS, limit=_MARKS).items:
+        shard, _, strategy = read_timestamps_row(cell.row)
+        if (strategy, shard) in never:
+            return True
+    return False
 
 
 def _length(found: Iterable[object]) -> int:

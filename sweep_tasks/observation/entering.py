@@ -5,7 +5,8 @@ The work is done by then. Figures that can't be kept are said to be lost, and fa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.tally import Done, Tally, Try
+from sweep_tasks.protection.metrics import listening
 from sweep_tasks.store.contract import Store
 
 log = structlog.get_logger(__name__)
@@ -74,6 +76,16 @@ def enter_operations(store: Store, clock: Clock, done: Mapping[str, float], by: 
     """What this process did to protections, by operation and outcome."""
     if any(done.values()):
         enter(store, clock, Done(OPERATIONS, {}, by, done, clock.now_ms()))
+
+
+@contextmanager
+def operations_entered(store: Store, clock: Clock, by: Try) -> Iterator[None]:
+    """What becomes of operations on protections in this block is added up in the store, however it ends."""
+    with listening() as heard:
+        try:
+            yield
+        finally:
+            enter_operations(store, clock, heard, by)
 
 
 def enter(store: Store, clock: Clock, done: Done) -> None:

@@ -1,8 +1,8 @@
 """Why is this version still here? For every version of a cell exactly one reason, with names and times.
 
-A version that is not live is there because the entries that would remove it have yet to act. Of those the one with the
-fewest obstacles in its way is looked at, and one of them is the reason. Take that away and sweep, and the version
-is gone, or the next obstacle is the reason.
+A version that is not live is there because the entries that would remove it have yet to act. Of those the one is looked
+at that has the fewest obstacles in its way which do not pass by themselves, and one of its obstacles is the reason.
+Take that away and sweep, and the version is gone, or the next obstacle is the reason.
 
 Nothing is changed by asking: no transaction is rolled back, nothing is punched or published.
 """
@@ -28,6 +28,7 @@ from sweep_tasks.observation.obstacles import (
     removes,
 )
 from sweep_tasks.observation.waiting import CellSearch, queues_of
+from sweep_tasks.queue.parking import Why
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
@@ -46,6 +47,8 @@ class Explained(NamedTuple):
     commit: int | None
     state: str
     why: Obstacle
+    remover: Waiting | None = None
+    """The entry that is looked at: it removes the version, once nothing is in its way."""
 
     def document(self) -> Document:
         return {
@@ -56,6 +59,7 @@ class Explained(NamedTuple):
             "reason": self.why.reason.value,
             "until": self.why.until_ms,
             "by": self.why.by,
+            "where": _place(self.remover) if self.remover else None,
         }
 
 
@@ -96,13 +100,18 @@ def explained(
 ) -> list[Explained]:
     """Of one cell. `outcomes` are those of its transactions that have ended."""
     newest = max((each.ts for each in versions if outcomes.get(each.ts, ABORTED) != ABORTED), default=None)
-    acting = [] if strategy is SweepStrategy.NOTHING else list(waiting)
+    acting = [each for each in waiting if strategy is not SweepStrategy.NOTHING or _acts_anyway(each)]
     found = []
     for version in sorted(versions, key=lambda each: each.ts):
         state = _state(version, outcomes, newest, strategy, acting)
-        why = _NEWEST if state == "live" else _why(version.ts, acting, around)
-        found.append(Explained(version.ts, _kind(version), outcomes.get(version.ts), state, why))
+        why, remover = (_NEWEST, None) if state == "live" else _why(version.ts, acting, around)
+        found.append(Explained(version.ts, _kind(version), outcomes.get(version.ts), state, why, remover))
     return found
+
+
+def _acts_anyway(waiting: Waiting) -> bool:
+    """Whatever the table is swept by: a sweep has given that write up, and only waits for a slow writer."""
+    return waiting.hold is not None and waiting.hold.why is Why.GRACE
 
 
 def versions_of(store: Store, table: TableRef, cell: Cell) -> Iterator[StoredVersion]:
@@ -123,28 +132,48 @@ def _state(
     strategy: SweepStrategy,
     waiting: Collection[Waiting],
 ) -> str:
-    if version.ts == SENTINEL_TS:
-        goes = strategy is SweepStrategy.THOROUGH or any(removes(each, SENTINEL_TS) for each in waiting)
-        return "garbage" if goes else "live"
+    """What an entry does is its queue's to say, and not what the table is swept by today."""
+    sentinel = version.ts == SENTINEL_TS
     commit = outcomes.get(version.ts)
-    if commit is None or commit == ABORTED:
+    if not sentinel and (commit is None or commit == ABORTED):
         return "unfinished" if commit is None else "aborted"
-    hides_nothing = version.empty and strategy is SweepStrategy.THOROUGH
-    return "live" if version.ts == newest and not hides_nothing else "garbage"
+    hides_nothing = strategy is SweepStrategy.THOROUGH and (sentinel or version.empty)
+    stays = (sentinel or version.ts == newest) and not hides_nothing
+    return "live" if stays and not any(removes(each, version.ts) for each in waiting) else "garbage"
 
 
-def _why(ts: int, waiting: Collection[Waiting], around: Circumstances) -> Obstacle:
-    """Of the entry that has the fewest obstacles in its way."""
-    ways = [obstacles(each, ts, around) for each in waiting if removes(each, ts)]
+def _why(ts: int, waiting: Collection[Waiting], around: Circumstances) -> tuple[Obstacle, Waiting | None]:
+    """Of the entry that takes the least to get there, and that entry; a delete that takes itself away comes last, as it
+    needs every copy."""
+    ways = [(obstacles(each, ts, around), each) for each in waiting if removes(each, ts)]
     if not ways:
-        return _NO_ENTRY
-    return named(min(ways, key=len))
+        return _NO_ENTRY, None
+    way, remover = min(ways, key=lambda each: (*_effort(*each), each[1].entry.start == ts))
+    return named(way), remover
+
+
+def _effort(way: Sequence[Obstacle], waiting: Waiting) -> tuple[int, int, int]:
+    """What does not pass by itself, then when the rest has passed, then how many there are. One that came late has its
+    partition to wait for."""
+    stands = sum(each.until_ms is None for each in way) + (waiting.goes_at is not None)
+    return stands, max((each.until_ms or 0 for each in way), default=0), len(way)
 
 
 def _kind(version: StoredVersion) -> str:
     if version.ts == SENTINEL_TS:
         return "sentinel"
     return "delete" if version.empty else "value"
+
+
+def _place(waiting: Waiting) -> Document:
+    strategy, shard = waiting.queue
+    return {
+        "strategy": strategy.value,
+        "shard": shard,
+        "start": waiting.entry.start,
+        "position": waiting.position,
+        "goes_at": waiting.goes_at,
+    }
 
 
 def _entry(waiting: Waiting, outcomes: Mapping[int, int]) -> Document:

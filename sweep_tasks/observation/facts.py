@@ -13,6 +13,7 @@ from typing import Any
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy
+from sweep_tasks.observation.backlog import some_were_never_swept
 from sweep_tasks.observation.samples import latest_sample
 from sweep_tasks.observation.tally import Entered, Tally
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -37,6 +38,8 @@ class Facts:
     swept: list[SweptUpTo]
     first: Punch | None
     """Where the wall-clock map begins."""
+    waits_unknown: bool
+    """Entries wait in a queue that was never swept, and there is no wall-clock map to tell since when."""
     leases: list[Lease]
     lease_moments: Mapping[int, int | None]
     meta: Meta
@@ -62,12 +65,14 @@ def read_facts(store: Store, settings: Settings, clock: Clock) -> Facts:
     thresholds, puncher = Thresholds(store), Puncher(store)
     leases = Leases(store, settings.lease_ttl_s).open()
     meta, records = ProtectionCatalog(store).state()
+    swept, first = swept_up_to(store), puncher.first()
     return Facts(
         now_ms=clock.now_ms(),
         timestamp=TimestampService(store).greatest(),
         thresholds={strategy: thresholds.of_strategy(strategy) for strategy in QUEUES},
-        swept=swept_up_to(store),
-        first=puncher.first(),
+        swept=swept,
+        first=first,
+        waits_unknown=first is None and some_were_never_swept(store, swept),
         leases=leases,
         lease_moments=puncher.moments_of([lease.ts for lease in leases[:1]]),
         meta=meta,

@@ -77,7 +77,8 @@ def panels() -> list[Panel]:
 
 def _choice(label: str, within: str) -> Document:
     """Some or all of the values that a label has."""
-    asked = metrics.LAG.prometheus if label == "strategy" else f"{metrics.LAG.prometheus}{{{within}}}"
+    every = metrics.PROGRESS.prometheus  # of lag, which may be unknown, there may be no value
+    asked = every if label == "strategy" else f"{every}{{{within}}}"
     return {
         "name": label,
         "type": "query",

@@ -46,6 +46,7 @@ def troubles(facts: Facts, settings: Settings) -> list[Trouble]:
     found = [
         *_reads(facts),
         *_late(facts, settings),
+        *_unknown(facts),
         *_paused(facts),
         *_counted(facts),
         *_protections(facts, settings),
@@ -101,6 +102,19 @@ def _late(facts: Facts, settings: Settings) -> Iterator[Trouble]:
         ours = [each for each in late if each.strategy.value == strategy]
         do, press = _remedy(facts, ours, settings)
         yield Trouble(Verdict.BEHIND, f"{strategy} lag", sentence, do, press)
+
+
+def _unknown(facts: Facts) -> Iterator[Trouble]:
+    """Lag is told by when timestamps were handed out. Whoever runs transactions or sweeps notes that."""
+    if facts.waits_unknown:
+        do = "see that the DAG targeted_sweep is switched on and its tasks are not red"
+        yield Trouble(
+            Verdict.ATTENTION,
+            "lag unknown",
+            "entries wait, and how far behind sweeping is can't be told: nobody ever noted the time of a timestamp",
+            f"{do}, or run 'sweepflow sweep'",
+            f"press Sweep, and {do}",
+        )
 
 
 def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> tuple[str, str]:
@@ -171,15 +185,31 @@ def _counted(facts: Facts) -> Iterator[Trouble]:
         )
 
 
+def _reconciled(facts: Facts, listed: int) -> Iterator[Trouble]:
+    """The last reconciliation told about every record once; those that are listed here already are left out."""
+    for series in facts.entered.series:
+        more = series.last["problems"] - listed if series.job == "reconcile" else 0
+        if more > 0:
+            since = words(max(0, facts.now_ms - series.last["ended_ms"]) // 1000)
+            yield Trouble(
+                Verdict.ATTENTION,
+                "protections",
+                f"{more} protections need a decision, by the last reconciliation {since} ago",
+                "see task check of protected_timestamps: its log says which and why; the next run looks anew",
+            )
+
+
 def _protections(facts: Facts, settings: Settings) -> Iterator[Trouble]:
-    """What a reconciliation would say without asking the owners."""
+    """What a reconciliation would say without asking the owners, and what the last one said after asking them."""
     findings = tuple(
         Finding(record.id, record.meta_type, age_s(record, facts.now_ms), Outcome.KEPT) for record in facts.records
     )
-    for problem in problems(Report(facts.now_ms, True, facts.meta, findings), settings):
+    found = problems(Report(facts.now_ms, True, facts.meta, findings), settings)
+    for problem in found:
         sentence, _, do = problem.sentence.rpartition("; ")
         press = "press Release below if it is no longer needed" if "sweepflow release" in do else ""
         yield Trouble(Verdict.ATTENTION, problem.about, sentence, do, press)
+    yield from _reconciled(facts, len(found))
     left = [each for each in facts.records if each.expires_ms is not None and each.expires_ms <= facts.now_ms]
     overdue = [each for each in left if facts.now_ms - (each.expires_ms or 0) > 3_600_000]
     if overdue:

@@ -19,16 +19,13 @@ def history(store: Store) -> Document:
     entered = Tally(store).read()
     sampled = points(store)
     steps = sorted({*entered.timeline, *sampled})
-    tasks: dict[tuple[str, str], set[str]] = {}
-    for series in entered.series:
-        tasks.setdefault((series.last["dag"], series.last["run"]), set()).add(series.last["task"])
     runs = [
         {
             "dag": dag,
             "run": run,
             **plain,
+            "named": sorted(plain.get("named", ())),
             "took_s": round((plain["ended_ms"] - plain["began_ms"]) / 1000, 1),
-            "named": sorted(tasks.get((dag, run), ())),
         }
         for (dag, run), plain in entered.runs.items()
     ]

@@ -66,6 +66,9 @@ class Waiting(NamedTuple):
     aside: str | None = None
     position: int | None = None
     """In the queue: how many entries a sweep comes to before it, and this one; None if it lies deeper than was read."""
+    goes_at: int | None = None
+    """It came late, below the progress, and was aborted by then: it goes when a sweep gets to this timestamp, where its
+    partition ends."""
 
 
 @dataclass(frozen=True, slots=True)

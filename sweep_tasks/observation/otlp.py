@@ -6,6 +6,9 @@ not with the process that pushes: told otherwise, a collector would take every p
 
 from __future__ import annotations
 
+import logging
+
+from opentelemetry.exporter.otlp.proto.http import metric_exporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -28,6 +31,9 @@ from sweep_tasks.metrics import PREFIX, Kind, Metric
 from sweep_tasks.observation.values import Value, grouped, values
 from sweep_tasks.store.contract import Store
 from sweep_tasks.timestamps.puncher import Puncher
+
+logging.getLogger(metric_exporter.__name__).addFilter(lambda _: False)
+"""It repeats the address, with the secrets in it. A filter outlasts whoever configures logging anew."""
 
 _UNITS = {"seconds": "s", "1": "1"}
 _NS = 1_000_000

@@ -28,6 +28,8 @@ STEP_MS = 900_000
 """The time line counts in quarters of an hour."""
 KEPT_MS = 7 * 86_400_000
 RUNS_KEPT = 24
+TASKS_NAMED = 5
+"""Of each run, the first that ended: a run of hundreds has a page of its own."""
 _TRIES_REMEMBERED = 16
 _ROWS = [b"tally:%d" % number for number in range(8)]
 """Spread, so that tasks which end at the same moment do not all wait for one another."""
@@ -38,13 +40,19 @@ _LONGEST_PAUSE_S = 1.0
 Sums = dict[str, float]
 
 
+COMMAND, PAGE = "command", "page"
+"""In the place of a DAG: done by hand, in a terminal or in the browser."""
+
+
 class Try(NamedTuple):
-    """Who did it: a task of a run, for the so manieth time; a command is a run of its own."""
+    """Who did it: a task of a run, for the so manieth time; what is done by hand is a run of its own."""
 
     dag: str
     run: str
     task: str
     number: int = 1
+    map_index: int = -1
+    """Of a task that is one of several with the same name in a run."""
 
     @property
     def key(self) -> str:
@@ -165,15 +173,18 @@ def _outdated(found: Mapping[bytes, bytes], now_ms: int) -> list[bytes]:
 def _alone(done: Done) -> dict[str, Any]:
     began_ms = done.ended_ms - round(done.took_s * 1000)
     sums = _added({}, done.amounts)
-    return {"tasks": 1, "began_ms": began_ms, "ended_ms": done.ended_ms, "jobs": {done.job: sums}}
+    named = [done.by.task]
+    return {"tasks": 1, "named": named, "began_ms": began_ms, "ended_ms": done.ended_ms, "jobs": {done.job: sums}}
 
 
 def _together(one: dict[str, Any] | None, other: dict[str, Any]) -> dict[str, Any]:
     if one is None:
         return other
     jobs = sorted({*one["jobs"], *other["jobs"]})
+    named = dict.fromkeys([*one.get("named", ()), *other.get("named", ())])  # lines of older versions name none
     return {
         "tasks": one["tasks"] + other["tasks"],
+        "named": list(named)[:TASKS_NAMED],
         "began_ms": min(one["began_ms"], other["began_ms"]),
         "ended_ms": max(one["ended_ms"], other["ended_ms"]),
         "jobs": {job: _added(one["jobs"].get(job, {}), other["jobs"].get(job, {})) for job in jobs},

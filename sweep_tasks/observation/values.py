@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 from sweep_tasks import metrics
@@ -15,6 +16,8 @@ from sweep_tasks.observation.entering import COMPACTION, LEGACY, OPERATIONS, REC
 from sweep_tasks.observation.facts import read_facts
 from sweep_tasks.observation.health import HEALTH_VALUES, Verdict
 from sweep_tasks.observation.tally import Series
+from sweep_tasks.protection import metrics as protection
+from sweep_tasks.protection.report import Outcome
 from sweep_tasks.store.contract import Store
 
 _SUMMED = {SWEEP: metrics.SWEEP, LEGACY: metrics.LEGACY, COMPACTION: metrics.COMPACTION}
@@ -56,18 +59,19 @@ def values(store: Store, settings: Settings, clock: Clock) -> list[Value]:
 
 
 def _of_status(document: Mapping[str, Any]) -> Iterator[Value]:
+    """An age that nobody knows is not nought, and is not there."""
     oldest = document["oldest_open_transaction"]
     ages = [each["age_s"] or 0 for each in document["protection_records"]]
     single = {
         metrics.HEALTH: HEALTH_VALUES[Verdict(document["health"]["verdict"])],
         metrics.TIMESTAMP: document["timestamp"],
         metrics.OPEN_TRANSACTIONS: document["open_transactions"],
-        metrics.OLDEST_OPEN: (oldest["age_s"] or 0) if oldest else 0,
+        metrics.OLDEST_OPEN: oldest["age_s"] if oldest else 0,
         metrics.RECORDS: document["protections"],
         metrics.SPANS: document["protection_limits"]["spans"]["used"],
         metrics.OLDEST_RECORD: max(ages, default=0),
     }
-    yield from (Value(metric, {}, value) for metric, value in single.items())
+    yield from (Value(metric, {}, value) for metric, value in single.items() if value is not None)
     for strategy, ts in document["thresholds"].items():
         yield Value(metrics.THRESHOLD, {"strategy": strategy}, ts)
         yield Value(metrics.OBJECTIVE, {"strategy": strategy}, document["objectives"][strategy])
@@ -76,7 +80,8 @@ def _of_status(document: Mapping[str, Any]) -> Iterator[Value]:
 def _of_shards(shards: Iterable[Mapping[str, Any]]) -> Iterator[Value]:
     for each in shards:
         labels = {"strategy": each["strategy"], "shard": str(each["shard"])}
-        yield Value(metrics.LAG, labels, each["lag_s"] or 0)
+        if each["lag_s"] is not None:
+            yield Value(metrics.LAG, labels, each["lag_s"])
         yield Value(metrics.PROGRESS, labels, each["progress"])
         yield Value(metrics.BACKLOG, labels, each["backlog"]["timestamps"])
 
@@ -91,8 +96,13 @@ def _of_sample(document: Mapping[str, Any], sample: Mapping[str, Any] | None) ->
     yield Value(metrics.COUNTED, {}, max(0, document["now_ms"] - sample["at_ms"]) // 1000)
 
 
-def _of_tally(entered: Iterable[Series]) -> Iterator[Value]:
+def _of_tally(entered: Collection[Series]) -> Iterator[Value]:
     """Counts that are nought are there too: an increase from nothing is seen by nobody."""
+    for outcome in Outcome:
+        yield Value(metrics.RECONCILED, {"outcome": outcome.value}, _sum(entered, RECONCILE, outcome.value))
+    for operation, end in product(protection.OPERATIONS, protection.OUTCOMES):
+        number = _sum(entered, OPERATIONS, f"{operation}.{end}")
+        yield Value(metrics.OPERATIONS, {"operation": operation, "outcome": end}, number)
     for series in entered:
         if series.job in _SUMMED:
             for name, metric in _SUMMED[series.job].items():
@@ -104,10 +114,7 @@ def _of_tally(entered: Iterable[Series]) -> Iterator[Value]:
                 yield Value(metrics.KEPT, {**series.labels, "blocker": blocker}, number)
         elif series.job == RECONCILE:
             yield Value(metrics.PROBLEMS, {}, series.last["problems"])
-            for outcome, number in series.sums.items():
-                if outcome != "runs":
-                    yield Value(metrics.RECONCILED, {"outcome": outcome}, number)
-        elif series.job == OPERATIONS:
-            for name, number in series.sums.items():
-                operation, outcome = name.split(".")
-                yield Value(metrics.OPERATIONS, {"operation": operation, "outcome": outcome}, number)
+
+
+def _sum(entered: Iterable[Series], job: str, name: str) -> float:
+    return sum(series.sums.get(name, 0) for series in entered if series.job == job)

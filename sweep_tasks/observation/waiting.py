@@ -90,7 +90,7 @@ class CellSearch:
             deep = [start for start in places[queue] if start not in met]
             first = read.get(queue, _Read())
             positions = first.positions()
-            for each in self._of_cell(queue, [*first.entries, *self._announced(queue, deep)]):
+            for each in self._of_cell(queue, progress[queue], [*first.entries, *self._announced(queue, deep)]):
                 met.add(each.entry.start)
                 if not self._is_done(each, progress[queue], judged):
                     position = positions.get(each.entry.start)
@@ -114,8 +114,7 @@ class CellSearch:
                 through = read.get(queue, _Read()).through
                 if progress[queue] < start <= through:
                     continue  # it would have been read
-                under_way = start <= progress[queue] and fine(start) == fine(progress[queue] + 1)
-                if not under_way or outcomes[start] == ABORTED:
+                if not _under_way(start, progress[queue]) or outcomes[start] == ABORTED:
                     wanted.append((queue, start, _mark(queue, start)))
         wanted = wanted[:_PLACES]
         marked = self._store.newest(QUEUE_TIMESTAMPS, {mark: MAX_TS for _, _, mark in wanted}) if wanted else {}
@@ -159,11 +158,19 @@ class CellSearch:
             return _Read(entries, end - 1)
         return _Read(entries, cut_at - 1)
 
-    def _of_cell(self, queue: Queue, raw: Collection[RawEntry]) -> list[Waiting]:
+    def _of_cell(self, queue: Queue, progress: int, raw: Collection[RawEntry]) -> list[Waiting]:
+        """What came late and is undecided is found by the next sweep; what was aborted by then goes where its partition
+        ends."""
         ours = [each for each in raw if each.start is not None and self._is_ours(each.value)]
-        outcomes = self._outcomes({each.start for each in ours if each.start is not None})
-        entries, _ = self._view.decoded(ours, outcomes, *queue)
-        return [Waiting(entry, queue) for entry in entries if (entry.table, entry.cell) == (self._table, self._cell)]
+        starts = {each.start for each in ours if each.start is not None}
+        decided = self._commits.outcomes(starts)
+        late = {start for start, end in decided.items() if end == ABORTED and _under_way(start, progress)}
+        entries, _ = self._view.decoded(ours, dict.fromkeys(starts, ABORTED) | decided, *queue)
+        return [
+            Waiting(entry, queue, goes_at=(fine(entry.start) + 1) * FINE if entry.start in late else None)
+            for entry in entries
+            if (entry.table, entry.cell) == (self._table, self._cell)
+        ]
 
     def _is_ours(self, value: bytes) -> bool:
         try:
@@ -176,7 +183,7 @@ class CellSearch:
         """Below the progress, in the partition under way: it was judged, unless it came late; what was aborted and came
         late goes once more when the partition is used up."""
         entry = waiting.entry
-        if entry.start > progress or fine(entry.start) != fine(progress + 1):
+        if not _under_way(entry.start, progress):
             return False
         return entry.commit != ABORTED or entry.start in parked
 
@@ -262,6 +269,11 @@ def _ended(store: Store, raw: Collection[RawEntry]) -> dict[int, int]:
     """What has not ended counts as aborted: a sweep would roll it back."""
     starts = {each.start for each in raw if each.start is not None}
     return dict.fromkeys(starts, ABORTED) | CommitTable(store).outcomes(starts)
+
+
+def _under_way(start: int, progress: int) -> bool:
+    """Below the progress, in the partition that it stands in."""
+    return start <= progress and fine(start) == fine(progress + 1)
 
 
 def _mark(queue: Queue, start: int) -> Cell:

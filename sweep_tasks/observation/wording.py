@@ -19,7 +19,7 @@ _SAYS = {
     Reason.OPEN_TRANSACTION: "needed by the open transaction of {by}{open}",
     Reason.RETENTION: "within the retention{of}{until}",
     Reason.PROTECTED: "protected by the record {by}{owner}",
-    Reason.QUEUED: "queued{where}: nothing holds it, the next sweep takes it",
+    Reason.QUEUED: "queued{where}: {goes}",
     Reason.PARKED_REPLICAS: "waiting for replicas: not every copy has confirmed that it is gone there",
     Reason.PARKED_GRACE: "aborted, and watched for a slow writer{until}: then it is deleted once more",
     Reason.BLOCKED: "behind the transaction started at {by}, which committed after the sweep timestamp",
@@ -61,8 +61,23 @@ def says(why: Mapping[str, Any], known: Known) -> str:
         owner=_owner(known.records.get(str(by)), known.now_ms),
         open=_open(str(by), known),
         pause=_pause(known.pauses.get(str(by))),
-        where=f" in {why['where']}" if why.get("where") else "",
+        where=_where(why.get("where")),
+        goes=_goes(why.get("where")),
     )
+
+
+def _where(place: Mapping[str, Any] | None) -> str:
+    if place is None:
+        return ""
+    line = "deep in the queue" if place["position"] is None else f"number {place['position']:,} in line"
+    line = "behind the sweep" if place["goes_at"] is not None else line
+    return f" in {place['strategy']} shard {place['shard']}, {line}"
+
+
+def _goes(place: Mapping[str, Any] | None) -> str:
+    if place is None or place["goes_at"] is None:
+        return "nothing holds it, the next sweep takes it"
+    return f"it came late, and goes when the sweep leaves its partition, at timestamp {place['goes_at']}"
 
 
 def _owner(record: Record | None, now_ms: int) -> str:

@@ -49,7 +49,7 @@ def this_try(context: Context) -> Try:
     from sweep_tasks.observation.tally import Try
 
     ti = context["ti"]
-    return Try(ti.dag_id, ti.run_id, ti.task_id, ti.try_number)
+    return Try(ti.dag_id, ti.run_id, ti.task_id, ti.try_number, getattr(ti, "map_index", -1))
 
 
 def check_connections_and_pools(settings: Settings) -> None:

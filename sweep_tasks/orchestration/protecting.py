@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from sweep_tasks.errors import BadValue, SweepflowError
-from sweep_tasks.orchestration.prepare import explained
+from sweep_tasks.orchestration.prepare import explained, this_try
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -101,7 +101,9 @@ class ProtectTimestamp(BaseOperator):
 
     def execute(self, context: Context) -> int:
         """The timestamp that is protected."""
+        from sweep_tasks.clock import SystemClock
         from sweep_tasks.config import load_settings
+        from sweep_tasks.observation.entering import operations_entered
         from sweep_tasks.opening import open_store
         from sweep_tasks.protection.catalog import ProtectionCatalog
         from sweep_tasks.protection.owners import AIRFLOW_RUN
@@ -116,7 +118,8 @@ class ProtectTimestamp(BaseOperator):
             settings = load_settings()
             with open_store(settings.store, settings) as store:
                 catalog, timestamps = ProtectionCatalog(store, settings), TimestampService(store)
-                ts = hold(catalog, wanted, timestamps.fresh, _given(self.timestamp))
+                with operations_entered(store, SystemClock(), this_try(context)):
+                    ts = hold(catalog, wanted, timestamps.fresh, _given(self.timestamp))
         except SweepflowError as error:
             raise explained(error) from None
         self.log.info("%s protects %s", wanted.id, ts)
@@ -132,15 +135,21 @@ class ReleaseTimestamp(BaseOperator):
 
     def execute(self, context: Context) -> bool:
         """Whether there was something to release."""
+        from sweep_tasks.clock import SystemClock
         from sweep_tasks.config import load_settings
+        from sweep_tasks.observation.entering import operations_entered
         from sweep_tasks.opening import open_store
         from sweep_tasks.protection.catalog import ProtectionCatalog
         from sweep_tasks.protection.protecting import let_go
 
         try:
             settings = load_settings()
-            with open_store(settings.store, settings) as store:
-                return let_go(ProtectionCatalog(store, settings), record_id(owner_of(context, self.protected_by)))
+            owner = owner_of(context, self.protected_by)
+            with (
+                open_store(settings.store, settings) as store,
+                operations_entered(store, SystemClock(), this_try(context)),
+            ):
+                return let_go(ProtectionCatalog(store, settings), record_id(owner))
         except SweepflowError as error:
             raise explained(error) from None
 

@@ -38,19 +38,18 @@ class ReconcileProtections(BaseOperator):
     """Its result is the report."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from sweep_tasks.observation.entering import enter_operations, enter_reconciliation, sample
+        from sweep_tasks.observation.entering import enter_reconciliation, operations_entered, sample
         from sweep_tasks.opening import open_store
         from sweep_tasks.orchestration.stats import operations_told, tell_report
-        from sweep_tasks.protection.metrics import counts, since
         from sweep_tasks.protection.report import readable
 
         try:
             settings = load_settings()
             with operations_told(), open_store(settings.store, settings) as store:
-                before = counts()
-                document = reconciled(store, settings, SystemClock(), dry_run=context["params"]["dry_run"])
-                enter_operations(store, SystemClock(), since(before), this_try(context))
-                enter_reconciliation(store, SystemClock(), document, this_try(context))
+                by = this_try(context)
+                with operations_entered(store, SystemClock(), by):
+                    document = reconciled(store, settings, SystemClock(), dry_run=context["params"]["dry_run"])
+                enter_reconciliation(store, SystemClock(), document, by)
                 sample(store, SystemClock())
         except SweepflowError as error:
             raise explained(error) from None

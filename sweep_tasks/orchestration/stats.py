@@ -15,19 +15,19 @@ from sweep_tasks import metrics
 from sweep_tasks.observation.entering import sweep_done
 from sweep_tasks.observation.health import HEALTH_VALUES, Verdict
 from sweep_tasks.observation.tally import Try
-from sweep_tasks.protection.metrics import counts, since
+from sweep_tasks.protection.metrics import listening
 
 
 @contextmanager
 def operations_told() -> Iterator[None]:
     """Every operation by how it ended, however the block ends; those that did not happen as nought."""
-    before = counts()
-    try:
-        yield
-    finally:
-        for name, number in since(before).items():
-            operation, outcome = name.split(".")
-            stats.incr(metrics.OPERATIONS.airflow({"operation": operation, "outcome": outcome}), int(number))
+    with listening() as heard:
+        try:
+            yield
+        finally:
+            for name, number in heard.items():
+                operation, outcome = name.split(".")
+                stats.incr(metrics.OPERATIONS.airflow({"operation": operation, "outcome": outcome}), number)
 
 
 def tell_report(document: Mapping[str, Any]) -> None:

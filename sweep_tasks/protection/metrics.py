@@ -1,14 +1,19 @@
-"""What is done to protections, counted for Prometheus: every operation by how it ended, and how many stand.
+"""What is done to protections, counted: every operation by how it ended.
 
 Each pair of operation and outcome exists from the start, at zero: an alert on the first failure of all needs a figure
 that was there before it. *Refused* is an answer (a limit, a known id, a timestamp that was swept already), *failed*
 is a call that got none.
+
+A process that lives has its own figures for Prometheus. Whoever keeps them elsewhere listens, and hears what happens in
+its own thread: two who release something at the same moment are not counted for each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import product
 from typing import Literal, get_args
 
 import prometheus_client
@@ -21,25 +26,26 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 OUTCOMES = ("ok", "refused", "failed")
 _ANSWERS = (EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND)
 
+
 operations = prometheus_client.Counter(declared.OPERATIONS.family, declared.OPERATIONS.help, declared.OPERATIONS.labels)
-for _operation in OPERATIONS:
-    for _outcome in OUTCOMES:
-        operations.labels(_operation, _outcome)
+for _operation, _outcome in product(OPERATIONS, OUTCOMES):
+    operations.labels(_operation, _outcome)
 
-records, spans, oldest_age_seconds = (
-    prometheus_client.Gauge(each.family, each.help)
-    for each in (declared.RECORDS, declared.SPANS, declared.OLDEST_RECORD)
-)
+Counts = dict[str, int]
+"""By operation and outcome, with a dot between; what did not happen is there as nought."""
 
-
-def counts() -> dict[str, float]:
-    """Of this process so far, by operation and outcome, with a dot between."""
-    samples = [sample for family in operations.collect() for sample in family.samples if sample.name.endswith("_total")]
-    return {f"{each.labels['operation']}.{each.labels['outcome']}": each.value for each in samples}
+_listeners: ContextVar[tuple[Counts, ...]] = ContextVar("listeners", default=())
 
 
-def since(before: Mapping[str, float]) -> dict[str, float]:
-    return {name: number - before.get(name, 0) for name, number in counts().items()}
+@contextmanager
+def listening() -> Iterator[Counts]:
+    """What is done in the block, as it happens."""
+    heard = {f"{operation}.{outcome}": 0 for operation, outcome in product(OPERATIONS, OUTCOMES)}
+    token = _listeners.set((*_listeners.get(), heard))
+    try:
+        yield heard
+    finally:
+        _listeners.reset(token)
 
 
 class Call:
@@ -63,3 +69,5 @@ def counted(operation: Operation) -> Iterator[Call]:
         raise
     finally:
         operations.labels(operation, call.outcome).inc()
+        for heard in _listeners.get():
+            heard[f"{operation}.{call.outcome}"] += 1

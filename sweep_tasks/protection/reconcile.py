@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import NotFound, OutcomeUnknown, RecordChanged, StoreUnavailable, SweepflowError
-from sweep_tasks.protection import metrics
 from sweep_tasks.protection.catalog import Outcomes, ProtectionCatalog
+from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.owners import Answer, Asked, Owners
 from sweep_tasks.protection.records import Record, State
 from sweep_tasks.protection.report import Finding, Outcome, Report
@@ -66,10 +66,10 @@ class Reconciler:
         self._dry_run = dry_run
 
     def run(self) -> Report:
-        with metrics.counted("reconcile"):
+        with counted("reconcile"):
             recounted = not self._dry_run and self._catalog.recount()
             findings = tuple(self._findings())
-            report = Report(
+            return Report(
                 self._clock.now_ms(),
                 self._dry_run,
                 self._catalog.metadata(),
@@ -77,10 +77,6 @@ class Reconciler:
                 recounted,
                 self._owners.broken(),
             )
-        metrics.records.set(report.meta.records)
-        metrics.spans.set(report.meta.spans)
-        metrics.oldest_age_seconds.set(report.oldest_age_s)
-        return report
 
     def _findings(self) -> Iterator[Finding]:
         """Those on the move last: they are looked at again a little later."""

@@ -269,6 +269,8 @@ class Operations:
         found = explain_cell(self._store, self._settings, self._clock, table, Cell(row, col), bounded=False)
         for each in found["queue"]:
             del each["position"]
+        for each in found["versions"]:
+            del each["where"]
         return found
 
     def _check_exists(self, table: TableRef) -> None:

@@ -81,7 +81,7 @@ class SweepView:
     def _table(self, given: int | str) -> tuple[TableRef, int]:
         """A table that was dropped left a mark behind: its entries have nothing to do any more. One that left none is a
         mistake that somebody must look at."""
-        named = TableRef.stored(given) if isinstance(given, str) else self._ids.name_of(given)
+        named = TableRef.queued(given) if isinstance(given, str) else self._ids.name_of(given)
         if named is None:
             raise BadValue("table", f"no table has the id {given}")
         if named not in self.tables and not self._thresholds.marks([named])[named]:

@@ -12,25 +12,33 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.config import load_settings
 from sweep_tasks.metrics import ALERTS
 from sweep_tasks.observation import grafana
+from sweep_tasks.observation.prometheus import exposition
+from sweep_tasks.store.memory import MemoryStore
+from tests.support.clock import ManualClock
+from tests.unit.observation.test_metrics import worked
+
+__all__ = ["worked"]
 
 RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "rules.yaml"
-SHARD = 'strategy="thorough", shard="3"'
+SHARD = 'shard="0",strategy="conservative"'
+FAILED = 'sweepflow_protection_operations_total{operation="release",outcome="failed"}'
 WELL = {
     "sweepflow_up": "1x300",
     f"sweepflow_lag_seconds{{{SHARD}}}": "100+0x300",
-    'sweepflow_lag_objective_seconds{strategy="thorough"}': "10800+0x300",
+    'sweepflow_lag_objective_seconds{strategy="conservative"}': "10800+0x300",
     f"sweepflow_sweep_runs_total{{{SHARD}}}": "0+1x300",
     "sweepflow_oldest_open_transaction_seconds": "10+0x300",
     "sweepflow_quarantined_entries": "0+0x300",
     'sweepflow_parked_entries{reason="replicas"}': "0+0x300",
     "sweepflow_protection_problems": "0+0x300",
-    'sweepflow_protection_operations_total{operation="release", outcome="failed"}': "0+0x300",
+    FAILED: "0+0x300",
     'sweepflow_compaction_near_failing{node="10.0.0.2"}': "0+0x300",
     "sweepflow_counted_age_seconds": "600+0x300",
 }
-"""A value a minute, for five hours."""
+"""A value a minute, for five hours. Named as the exposition names them."""
 TROUBLE = {
     "SweepflowUnreachable": {"sweepflow_up": "0+0x300"},
     "SweepflowBehind": {f"sweepflow_lag_seconds{{{SHARD}}}": "10801+0x300"},
@@ -39,14 +47,12 @@ TROUBLE = {
     "SweepflowQuarantine": {"sweepflow_quarantined_entries": "1+0x300"},
     "SweepflowReplicasMissing": {'sweepflow_parked_entries{reason="replicas"}': "1+0x300"},
     "SweepflowProtections": {"sweepflow_protection_problems": "1+0x300"},
-    "SweepflowProtectionOperationsFail": {
-        'sweepflow_protection_operations_total{operation="release", outcome="failed"}': "0+1x300"
-    },
+    "SweepflowProtectionOperationsFail": {FAILED: "0+0x200 1+0x100"},
     "SweepflowReadsNearFailing": {'sweepflow_compaction_near_failing{node="10.0.0.2"}': "1+0x300"},
     "SweepflowNotCounted": {"sweepflow_counted_age_seconds": "7201+0x300"},
 }
 LABELS = {
-    "SweepflowBehind": {"strategy": "thorough", "shard": "3"},
+    "SweepflowBehind": {"strategy": "conservative", "shard": "0"},
     "SweepflowReplicasMissing": {"reason": "replicas"},
     "SweepflowProtectionOperationsFail": {"operation": "release"},
     "SweepflowReadsNearFailing": {"node": "10.0.0.2"},
@@ -105,3 +111,15 @@ def test_an_alert_fires_for_its_trouble_and_for_no_other(alert: str | None, tmp_
 
 def test_every_alert_has_its_trouble() -> None:
     assert set(TROUBLE) == {alert.name for alert in ALERTS}
+
+
+def test_the_series_are_those_that_a_store_exposes(worked: MemoryStore, clock: ManualClock) -> None:
+    text = exposition(worked, load_settings(), clock)
+    exposed = {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert set(WELL) <= exposed
+
+
+def test_a_first_failure_can_be_seen_on_a_store_where_nothing_was_done_yet(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
+    assert f"{FAILED} 0.0" in exposition(memory, load_settings(), clock).splitlines()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
-from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
 from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -59,6 +59,7 @@ wider_steps = st.one_of(
     st.tuples(st.just("pause"), st.booleans()),
     st.tuples(st.just("more shards"), st.integers(2, 5)),
     st.tuples(st.just("garbled write")),
+    st.tuples(st.just("change strategy"), st.sampled_from(SweepStrategy)),
 )
 
 
@@ -80,14 +81,14 @@ class ExplainedWorld:
         self, table: TableRef, own_retention_s: int | None, history: list[Step], store: Store | None = None
     ) -> None:
         """On a store in memory, of which a copy may be missing; or on one that was given."""
-        self.table, self.strategy = table, STRATEGIES[table]
+        self.table = table
         self.clock = ManualClock(1_000_000_000)
         self.store = store or CopiesStore(self.clock)
         self.timestamps = TimestampService(self.store)
         self.leases = Leases(self.store, SETTINGS.lease_ttl_s)
         self._later: Callable[[], None] | None = None
         self._records = 0
-        Catalog(self.store).create(table, TableMetadata(self.strategy, retention_s=own_retention_s))
+        Catalog(self.store).create(table, TableMetadata(STRATEGIES[table], retention_s=own_retention_s))
         self._wait(1)
         for name, *arguments in history:
             getattr(self, f"_{name.replace(' ', '_')}")(*arguments)
@@ -174,9 +175,10 @@ class ExplainedWorld:
         start = self.timestamps.fresh()
         writes = {self.table: {CELL: b"value"}}
         QueueWriter(self.store).enqueue(start, writes, self.store.tables([self.table]))
-        shard = shard_of(self.table, CELL, Progress(self.store).shards())
-        place = Cell(shared_row(fine(start), self.strategy, shard), cells_column(start % FINE, 0))
-        self.store.put(start, {QUEUE_CELLS: {place: b"\x02"}})
+        if self.strategy is not SweepStrategy.NOTHING:
+            shard = shard_of(self.table, CELL, Progress(self.store).shards())
+            place = Cell(shared_row(fine(start), self.strategy, shard), cells_column(start % FINE, 0))
+            self.store.put(start, {QUEUE_CELLS: {place: b"\x02"}})
         self.store.put(start, writes)
         CommitTable(self.store).decide(start, self.timestamps.fresh())
 
@@ -188,11 +190,18 @@ class ExplainedWorld:
 
     def _late_value(self) -> None:
         """A writer that a sweep has given up stores its value at last."""
-        for shard in range(Progress(self.store).shards()):
-            for parked in Parking(self.store, self.timestamps, self.strategy, shard).all():
+        for queue in Progress(self.store).all():
+            for parked in Parking(self.store, self.timestamps, *queue).all():
                 if parked.commit == ABORTED:
                     self.store.put(parked.start, {self.table: {CELL: b"late"}})
                     return
+
+    def _change_strategy(self, strategy: SweepStrategy) -> None:
+        Catalog(self.store).set_strategy(self.table, strategy)
+
+    @property
+    def strategy(self) -> SweepStrategy:
+        return self.store.tables([self.table])[self.table].strategy
 
     # --- looking, and taking causes away --------------------------------------------------------------------------
 
@@ -236,7 +245,17 @@ class ExplainedWorld:
             self._sweep_by_hand()
         else:
             assert reason == "queued", reason
+            self._get_to(found["where"]["goes_at"], found["ts"])
         self._sweep()
+
+    def _get_to(self, end: int | None, ts: int) -> None:
+        """Where a partition ends: sweeps leave it once nobody needs anything before that."""
+        if end is not None:
+            self.leases.release(self.leases.open())
+            self.timestamps.move_past(end)
+            self._reach(None)
+            self._sweep()
+            assert ts not in self.stored(), "it was said to go there"
 
     def _reach(self, moment_ms: int | None) -> None:
         """One that is not known yet is known once somebody looks at the clock again, and over a retention later."""
@@ -261,8 +280,13 @@ class ExplainedWorld:
         self._sweep()
 
     def _sweep_by_hand(self) -> None:
-        """What a scan of the table would do for lack of an entry: judge every write of the cell."""
+        """What a scan of the table would do for lack of an entry: judge every write of the cell, and take a sentinel
+        from a thorough table. A table that is swept by nothing has to be swept by something first."""
         store: Store = self.store
+        if self.strategy is SweepStrategy.NOTHING:
+            self._change_strategy(SweepStrategy.CONSERVATIVE)
+        if self.strategy is SweepStrategy.THOROUGH:
+            store.delete_ranges(self.table, [VersionRange(CELL, SENTINEL_TS, SENTINEL_TS + 1)])
         view = SweepView.published(store, Horizon(MAX_TS, self.clock.now_ms()), dry_run=True)
         outcomes = CommitTable(store).abort([ts for ts in self.stored() if ts >= 0])
         table_id = TableIds(store).id_of(self.table)

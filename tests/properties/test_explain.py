@@ -147,14 +147,14 @@ def nobody_looks_into_the_queue(patch: Patch) -> None:
 
 
 def what_was_judged_counts_as_queued(patch: Patch) -> None:
-    patch.setattr(waiting.CellSearch, "_is_done", lambda *_: False)
+    patch.setattr(waiting, "_under_way", lambda *_: False)
 
 
 def a_delete_of_a_thorough_table_is_taken_for_live(patch: Patch) -> None:
     state = explain._state
     patch.setattr(
-        explain, "_state", lambda each, outcomes, newest, _, acting: state(
-            each, outcomes, newest, SweepStrategy.CONSERVATIVE, acting)
+        explain, "_state", lambda each, outcomes, newest, *_: state(
+            each, outcomes, newest, SweepStrategy.CONSERVATIVE, [])
     )  # fmt: skip
 
 

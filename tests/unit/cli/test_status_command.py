@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from sweep_tasks.cli.status import _backlog
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
@@ -24,6 +25,7 @@ from sweep_tasks.queue.encoding import cells_column, shared_row
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.system import QUEUE_CELLS
 from sweep_tasks.timestamps.puncher import Punch, Puncher
+from sweep_tasks.timestamps.service import TimestampService
 from tests.support.command import COMMAND, Answer
 from tests.unit.cli.test_protection_commands import run as sweepflow
 from tests.unit.cli.test_sweep_commands import TABLE, overwrite, url, versions
@@ -81,6 +83,12 @@ def test_of_many_shards_the_furthest_behind_are_shown(url: str) -> None:
     assert sum(line.startswith(("│ conservative", "│ thorough")) for line in every.splitlines()) == 80
 
 
+def test_a_backlog_that_was_counted_in_part_says_so() -> None:
+    assert _backlog({"timestamps": 9, "entries_estimated": 10_000, "at_least": True}) == "at least 10,000"
+    assert _backlog({"timestamps": 9, "entries_estimated": 10_000, "at_least": False}) == "10,000"
+    assert _backlog({"timestamps": 9, "entries_estimated": None, "at_least": False}) == "-"
+
+
 def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
     sweep_now("--store", url)
     found = sweepflow("status", "--json", "--store", url).document
@@ -93,12 +101,18 @@ def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
     assert sweepflow("status", "--json", "--store", url).document["shards"][0]["last_run"] == conservative["last_run"]
 
 
+def look_at_the_clock(url: str) -> None:
+    with open_store(url, Settings()) as store:
+        Puncher(store).punch(TimestampService(store), SystemClock())
+
+
 @contextmanager
-def watching(url: str) -> Iterator[Callable[[bytes, int], None]]:
+def watching(url: str, *options: str, lines: int = 24) -> Iterator[Callable[[bytes, int], None]]:
     """In a terminal of its own, which is what it draws on; until something was seen so often. Ends well with Ctrl-C."""
     controller, terminal = pty.openpty()
-    command = [COMMAND, "status", "--watch", "--every", "0.5", "--store", url]
-    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True)
+    around = os.environ | {"COLUMNS": "160", "LINES": str(lines)}
+    command = [COMMAND, "status", "--watch", "--every", "0.5", "--store", url, *options]
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True, env=around)
     os.close(terminal)
 
     def until_seen(what: bytes, times: int) -> None:
@@ -121,6 +135,7 @@ def watching(url: str) -> Iterator[Callable[[bytes, int], None]]:
 
 def test_watching_shows_it_again_until_it_is_ended_and_goes_on_while_the_store_is_away(url: str) -> None:
     file = Path(url.removeprefix("sqlite:///"))
+    look_at_the_clock(url)
     with watching(url) as until_seen:
         until_seen(b"all is well", 2)
         with closing(sqlite3.connect(file)) as connection:
@@ -132,6 +147,14 @@ def test_watching_shows_it_again_until_it_is_ended_and_goes_on_while_the_store_i
             connection.execute(f'ALTER TABLE elsewhere RENAME TO "{name}"')
             connection.commit()
         until_seen(b"all is well", 1)
+
+
+def test_watching_every_shard_shows_every_shard(url: str) -> None:
+    with open_store(url, Settings()) as store:
+        Progress(store).raise_shards(40)
+    look_at_the_clock(url)
+    with watching(url, "--all", lines=120) as until_seen:
+        until_seen("│ 39".encode(), 2)
 
 
 class TestExplain:

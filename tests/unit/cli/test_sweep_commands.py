@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.opening import open_store
@@ -16,6 +17,8 @@ from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
 from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
 from tests.support.command import Answer, sweepflow
@@ -188,6 +191,7 @@ class TestStatus:
     def test_every_shard_has_a_line(self, url: str) -> None:
         with open_store(url, Settings()) as store:
             Progress(store).raise_shards(3)
+            Puncher(store).punch(TimestampService(store), SystemClock())
         shown = sweepflow("status", "--store", url, COLUMNS="200")
         assert shown.code == 0
         assert shown.out.count("conservative") == shown.out.count("thorough") == 3

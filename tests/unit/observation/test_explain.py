@@ -27,6 +27,7 @@ from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.sweep.pauses import Pause
 from sweep_tasks.sweep.run import retry_quarantined
+from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import CommitTable
 from tests.support.clock import ManualClock
@@ -200,6 +201,88 @@ def test_an_entry_of_a_strategy_that_the_table_had_is_found(world: World) -> Non
     assert explained(world)[10] == ("queued", None)
     world.sweep(100)
     assert explained(world) == {-1: ("no_queue_entry", None), 20: ("newest", None)}
+
+
+def test_a_delete_goes_by_the_queue_that_it_is_in_whatever_the_table_is_swept_by_today(world: World) -> None:
+    world.write(10, 11, table=THOROUGH_TABLE)
+    world.write(20, 21, table=THOROUGH_TABLE, delete=True)
+    Catalog(world.store).set_strategy(THOROUGH_TABLE, CONSERVATIVE)
+    found = explain_cell(world.store, SETTINGS, world.clock, THOROUGH_TABLE, A, bounded=False)["versions"]
+    assert [(each["ts"], each["state"], each["reason"]) for each in found] == [
+        (10, "garbage", "queued"), (20, "garbage", "queued"),
+    ]  # fmt: skip
+    world.sweep(100, THOROUGH)
+    assert world.versions(table=THOROUGH_TABLE) == []
+
+
+def test_a_table_that_is_no_longer_swept_keeps_what_is_queued_and_loses_what_was_given_up(world: World) -> None:
+    world.write(10, 11)
+    world.write(20, None)
+    world.sweep(50)
+    world.store.put(20, {TABLE: {A: b"late"}})
+    world.write(60, 61)
+    Catalog(world.store).set_strategy(TABLE, SweepStrategy.NOTHING)
+    found = explained(world)
+    assert (found[10], found[20], found[60]) == (("no_queue_entry", None), ("parked_grace", None), ("newest", None))
+    world.clock.advance(100_000)
+    assert explained(world)[20] == ("queued", None)
+    world.sweep(100)
+    assert world.versions() == [-1, 10, 60]
+
+
+def test_the_shard_that_is_named_is_that_of_the_entry_which_removes_it(world: World) -> None:
+    world.write(10, 12)
+    Progress(world.store).raise_shards(7)
+    world.write(20, 22)
+    (oldest, _) = explain_cell(world.store, SETTINGS, world.clock, TABLE, A, bounded=False)["versions"]
+    shard = shard_of(TABLE, A, 7)
+    assert shard != 0
+    assert oldest["where"] == {
+        "strategy": "conservative", "shard": shard, "start": 20, "position": 1, "goes_at": None,
+    }  # fmt: skip
+    assert says(oldest, Known(0)) == (
+        f"queued in conservative shard {shard}, number 1 in line: nothing holds it, the next sweep takes it"
+    )
+
+
+def test_what_came_late_and_was_aborted_says_where_it_goes(world: World) -> None:
+    world.write(10, 11)
+    TimestampService(world.store).move_past(2 * FINE)
+    world.sweep(100)
+    world.write(50, -1)
+    late = explain_cell(world.store, SETTINGS, world.clock, TABLE, A, bounded=False)["versions"][-1]
+    assert (late["reason"], late["where"]["goes_at"]) == ("queued", FINE)
+    assert says(late, Known(0)) == (
+        "queued in conservative shard 0, behind the sweep: it came late, and goes when the sweep leaves its partition, "
+        "at timestamp 50000"
+    )
+    world.sweep(FINE - 1)
+    assert 50 in world.versions()
+    world.sweep(FINE)
+    assert 50 not in world.versions()
+
+
+def test_of_entries_with_as_much_in_their_way_the_one_that_is_free_first_is_told_of(world: World) -> None:
+    """A write given up is watched for a day, and hidden by another that is too young for an hour."""
+    Puncher(world.store).record(Punch(world.clock.now_ms(), 5))
+    world.write(10, -1, store=False)
+    world.sweep(15, grace_s=86_400)
+    world.store.put(10, {TABLE: {A: b"late"}})
+    world.write(20, 21)
+    Puncher(world.store).record(Punch(world.clock.now_ms() + 1, 30))
+    found = explain_cell(world.store, Settings(retention_s=3_600), world.clock, TABLE, A)["versions"]
+    assert [(each["ts"], each["reason"]) for each in found] == [(10, "retention"), (20, "newest")]
+
+
+def test_what_came_late_and_is_undecided_goes_with_the_next_sweep(world: World) -> None:
+    world.write(10, 11)
+    TimestampService(world.store).move_past(200)
+    world.sweep(100)
+    world.write(50, None)
+    late = explain_cell(world.store, SETTINGS, world.clock, TABLE, A, bounded=False)["versions"][-1]
+    assert (late["reason"], late["where"]["goes_at"]) == ("queued", None)
+    world.sweep(101)
+    assert 50 not in world.versions()
 
 
 def test_asking_changes_nothing(world: World) -> None:

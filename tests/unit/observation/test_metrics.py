@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from sweep_tasks.observation.otlp import push
 from sweep_tasks.observation.prometheus import exposition
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.tally import Try
+from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES
+from sweep_tasks.protection.report import Outcome
 from sweep_tasks.store.faults import FaultyStore, fail
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.timestamps.puncher import Puncher
@@ -55,6 +58,7 @@ def settings() -> Settings:
 def worked(memory: MemoryStore, clock: ManualClock) -> MemoryStore:
     """A store where everything that adds figures has been at work."""
     world = World(memory, clock)
+    Puncher(memory).punch(TimestampService(memory), clock)
     world.write(10, 11)
     world.write(20, 21)
     by = Try("targeted_sweep", "r", "conservative.shard_0")
@@ -99,6 +103,17 @@ class TestPrometheus:
         assert found["sweepflow_compaction_kept", frozenset({node, ("blocker", "gc_grace")})] == 20
         assert found["sweepflow_compaction_near_failing", frozenset({node})] == 1
         assert (found["sweepflow_up", frozenset()], found["sweepflow_health", frozenset()]) == (1, 1)
+
+    def test_what_becomes_of_protections_is_nought_before_it_happens_first(
+        self, memory: MemoryStore, settings: Settings, clock: ManualClock
+    ) -> None:
+        """Prometheus sees no increase of a figure that begins at 1."""
+        found = told(exposition(memory, settings, clock))
+        for operation, outcome in product(OPERATIONS, OUTCOMES):
+            labels = frozenset({("operation", operation), ("outcome", outcome)})
+            assert found["sweepflow_protection_operations_total", labels] == 0
+        for each in Outcome:
+            assert found["sweepflow_protection_reconciled_total", frozenset({("outcome", each.value)})] == 0
 
     def test_units_and_kinds_are_those_of_the_declaration(
         self, worked: MemoryStore, settings: Settings, clock: ManualClock
@@ -269,7 +284,6 @@ class TestOpenTelemetry:
     ) -> None:
         """Else every push would look like a counter that was reset."""
         began_ms = clock.now_ms()
-        Puncher(worked).punch(TimestampService(worked), clock)
         for _ in range(2):
             clock.advance(3_600)
             push(worked, settings, clock, collector[0])
@@ -299,6 +313,28 @@ class TestOpenTelemetry:
         with capture_logs() as said:
             push_metrics(worked, load_settings(metrics_otlp_url=nobody), clock)
         assert [line["event"] for line in said] == ["the collector did not take the metrics"]
+
+    @pytest.mark.parametrize(
+        ("address", "told"),
+        [
+            ("http://user:conspicuous@127.0.0.1:1/v1/metrics?key=conspicuous", "http://127.0.0.1:1/v1/metrics"),
+            ("https://conspicuous@[::1]:1/v1/metrics", "https://[::1]:1/v1/metrics"),
+            ("user:conspicuous@127.0.0.1/v1/metrics", "an address that can't be read"),
+            ("http://127.0.0.1:conspicuous/", "an address that can't be read"),
+        ],
+    )
+    def test_the_secrets_in_an_address_are_told_to_nobody(
+        self,
+        worked: MemoryStore,
+        settings: Settings,
+        clock: ManualClock,
+        caplog: pytest.LogCaptureFixture,
+        address: str,
+        told: str,
+    ) -> None:
+        with pytest.raises(MetricsNotTaken, match=f"^metrics: {re.escape(told)} did not take them") as refused:
+            push(worked, settings, clock, address, timeout_s=0.2)
+        assert "conspicuous" not in caplog.text + str(refused.value)
 
 
 def names_in(expression: str) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 from sweep_tasks import metrics
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.model import Cell, Span, TableRef
-from sweep_tasks.observation.entering import enter_compaction, enter_sweep
+from sweep_tasks.observation.entering import enter_compaction, enter_reconciliation, enter_sweep
 from sweep_tasks.observation.history import history
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.status import status
@@ -23,6 +23,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.timestamps.leases import Leases
+from sweep_tasks.timestamps.service import TimestampService
 from tests.support.clock import ManualClock
 from tests.unit.orchestration.test_lag import HOUR, HOUR_S, hourly_punches, swept_to_hour
 from tests.unit.sweep.world import TABLE, THOROUGH_TABLE, A, B, World
@@ -156,6 +157,58 @@ class TestDocument:
         assert found["health"]["verdict"] == "attention"
         assert about(found) == ["record backup too_old", "limit records"]
         assert "sweepflow release backup" in found["health"]["problems"][0]["do"]
+
+    def test_what_the_last_reconciliation_left_to_a_person_needs_somebody(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        report = {"dry_run": False, "outcomes": {"gone": 3}, "problems": ["a", "b", "c"], "records": 3, "spans": 3,
+                  "oldest_age_s": 60}  # fmt: skip
+        enter_reconciliation(store, clock, report, Try("protected_timestamps", "r", "reconcile"))
+        clock.advance(600)
+        found = status(store, settings, clock)
+        assert (found["health"]["verdict"], about(found)) == ("attention", ["protections"])
+        (problem,) = found["health"]["problems"]
+        assert problem["sentence"] == "3 protections need a decision, by the last reconciliation 10 minutes ago"
+        assert problem["do"].startswith("see task check of protected_timestamps")
+        enter_reconciliation(store, clock, report | {"problems": []}, Try("protected_timestamps", "s", "reconcile"))
+        assert about(status(store, settings, clock)) == []
+
+    def test_a_record_that_is_listed_as_too_old_is_not_told_of_twice(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        World(store, clock).protect("backup", 5)
+        clock.advance(8 * 86_400)
+        report = {"dry_run": False, "outcomes": {"gone": 1}, "problems": ["backup"], "records": 1, "spans": 1,
+                  "oldest_age_s": 8 * 86_400}  # fmt: skip
+        enter_reconciliation(store, clock, report, Try("protected_timestamps", "r", "reconcile"))
+        assert about(status(store, settings, clock)) == ["record backup too_old"]
+
+    def test_lag_that_nobody_can_tell_needs_somebody_once_entries_wait(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        world = World(store, clock)
+        TimestampService(store).move_past(50)
+        assert about(status(store, settings, clock)) == [], "nothing is queued"
+        world.write(60, 61)
+        found = status(store, settings, clock)
+        assert (found["health"]["verdict"], about(found)) == ("attention", ["lag unknown"])
+        Leases(store, 30).take(62, "importer on host-7")
+        told = {each.metric for each in values(store, settings, clock)}
+        assert not told & {metrics.LAG, metrics.OLDEST_OPEN}, "nought would say that all is well"
+        hourly_punches(store, 99, 100)
+        assert about(status(store, settings, clock)) == []
+        assert {metrics.LAG, metrics.OLDEST_OPEN} <= {each.metric for each in values(store, settings, clock)}
+
+    def test_a_bare_row_in_a_garbled_entry_reaches_neither_the_status_nor_the_quarantine(
+        self, store: Store, settings: Settings, clock: ManualClock
+    ) -> None:
+        world = World(store, clock)
+        world.write(10, 11)
+        name = b"conspicuous row"
+        world.enter(20, b"\x00" + bytes([len(name)]) + name + b"\x05row-a\x03col\x00")
+        world.sweep(100)
+        take_sample(store, clock)
+        assert status(store, settings, clock)["quarantined"]["by_reason"] == {"table: its name can't be read": 1}
 
     def test_what_has_expired_and_still_holds_is_the_reconcilers_to_release(
         self, store: Store, settings: Settings, clock: ManualClock

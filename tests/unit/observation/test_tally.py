@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import pytest
 
-from sweep_tasks.observation.tally import KEPT_MS, RUNS_KEPT, STEP_MS, Done, Series, Tally, Try
+from sweep_tasks.observation.history import history
+from sweep_tasks.observation.tally import KEPT_MS, RUNS_KEPT, STEP_MS, TASKS_NAMED, Done, Series, Tally, Try
 from sweep_tasks.store import Store
+from sweep_tasks.store.contract import Change
 from sweep_tasks.store.faults import Call, FaultyStore, lose_answer, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.system import OBSERVATIONS
@@ -38,7 +41,32 @@ def test_tries_add_up_in_sums_time_line_and_runs(store: Store) -> None:
         NOW + STEP_MS: {"sweep:thorough": {"entries": 5}},
     }
     first = entered.runs["targeted_sweep", "r1"]
+    assert sorted(first.pop("named")) == ["shard_0", "shard_1", "shard_7"]
     assert first == {"tasks": 3, "began_ms": NOW - 2_000, "ended_ms": NOW, "jobs": {"sweep": {"entries": 15}}}
+
+
+def test_every_run_names_its_first_few_tasks_and_not_only_the_newest(store: Store) -> None:
+    tally = Tally(store)
+    for run in ("r1", "r2"):
+        for shard in range(8):
+            tally.enter(done(shard=shard, run=run))
+    told = {run["run"]: run["named"] for run in history(store)["runs"]}
+    for run in ("r1", "r2"):
+        assert len(told[run]) == TASKS_NAMED
+        assert set(told[run]) <= {f"shard_{shard}" for shard in range(8)}
+
+
+def test_a_run_of_an_older_version_names_no_task_and_is_told(memory: MemoryStore) -> None:
+    tally = Tally(memory)
+    tally.enter(done())
+    for cell, value in memory.scan_registers(OBSERVATIONS, 1_000).items:
+        if cell.column.startswith(b"r:"):
+            plain = json.loads(value)
+            del plain["named"]
+            memory.compare_and_set(OBSERVATIONS, cell.row, {cell.column: Change(value, json.dumps(plain).encode())})
+    assert [run["named"] for run in history(memory)["runs"]] == [[]]
+    tally.enter(done(number=2))
+    assert [run["named"] for run in history(memory)["runs"]] == [["shard_0"]]
 
 
 def test_a_try_that_is_entered_twice_counts_once_and_the_next_try_counts_too(store: Store) -> None:
@@ -81,7 +109,8 @@ def test_what_is_kept_is_bounded(memory: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [Try("a", "b", "c", 2), Try("a", "b", "cc"), Try("a", "bb", "c"), Try("aa", "b", "c")]
+    "other",
+    [Try("a", "b", "c", 2), Try("a", "b", "c", 1, 0), Try("a", "b", "cc"), Try("a", "bb", "c"), Try("aa", "b", "c")],
 )
 def test_whatever_differs_makes_another_try(other: Try) -> None:
     assert other.key != Try("a", "b", "c", 1).key

@@ -11,6 +11,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.observation.entering import OPERATIONS
+from sweep_tasks.observation.tally import Tally
 from sweep_tasks.orchestration.protecting import ProtectTimestamp, ReleaseTimestamp, protect_timestamp, record_id
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, State
@@ -26,8 +28,10 @@ class Running(NamedTuple):
     """As much of a task at work as these tasks look at."""
 
     run_id: str
+    task_id: str
     dag_id: str = "backup"
     map_index: int = -1
+    try_number: int = 1
 
 
 @pytest.fixture
@@ -39,12 +43,12 @@ def catalog(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def protect(run: str = "monday", tables: str | list[str] = "shop.*", map_index: int = -1, **given: Any) -> int:
     task = ProtectTimestamp(task_id="protect", tables=tables, **given)
-    return task.execute({"ti": Running(run, map_index=map_index)})  # type: ignore[typeddict-item]
+    return task.execute({"ti": Running(run, "protect", map_index=map_index)})  # type: ignore[typeddict-item]
 
 
 def release(run: str = "monday") -> bool:
     task = ReleaseTimestamp(task_id="release", protected_by="protect")
-    return task.execute({"ti": Running(run)})  # type: ignore[typeddict-item]
+    return task.execute({"ti": Running(run, "release")})  # type: ignore[typeddict-item]
 
 
 def test_a_setup_protects_a_fresh_timestamp_for_its_run_and_the_teardown_lets_it_go(
@@ -92,9 +96,23 @@ def test_a_timestamp_may_be_given_by_a_template(catalog: ProtectionCatalog) -> N
     assert protect("tuesday", timestamp="None") != 41
 
 
+def entered(sqlite: Store) -> dict[str, float]:
+    return next((series.sums for series in Tally(sqlite).read().series if series.job == OPERATIONS), {})
+
+
+def test_what_the_tasks_do_is_added_up_in_the_store(catalog: ProtectionCatalog, sqlite: Store) -> None:
+    protect()
+    protect(map_index=1)
+    release()
+    assert entered(sqlite) == {"protect.ok": 2, "release.ok": 1}
+    with pytest.raises(AirflowFailException):
+        too_old(sqlite, catalog)
+    assert entered(sqlite) == {"protect.ok": 2, "protect.refused": 1, "release.ok": 1}
+
+
 def too_old(sqlite: Store, catalog: ProtectionCatalog) -> int:
     Thresholds(sqlite).raise_strategy(SweepStrategy.CONSERVATIVE, 90)
-    return protect(timestamp=50)
+    return protect("tuesday", timestamp=50)
 
 
 def other_tables(sqlite: Store, catalog: ProtectionCatalog) -> int:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import LeaseLost, ProtectionsNeedAttention
+from sweep_tasks.errors import LeaseLost, ProtectionsNeedAttention, StoreBusy
 from sweep_tasks.model import TableRef
+from sweep_tasks.observation.entering import OPERATIONS
+from sweep_tasks.observation.tally import Tally
+from sweep_tasks.orchestration import reconciling
 from sweep_tasks.orchestration.reconciling import CheckProtections, ReconcileProtections, reconciled
 from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.owners import EXPIRY
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store import Store
@@ -102,3 +106,27 @@ def test_a_store_that_is_not_there_is_not_tried_again(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////nowhere/at/all.db")
     with pytest.raises(AirflowFailException, match="sweepflow init"):
         ReconcileProtections(task_id="reconcile").execute(cast(Any, {"params": {"dry_run": False}}))
+
+
+class Running(NamedTuple):
+    """Of a task at work, as much as its figures are entered under."""
+
+    dag_id: str = "protected_timestamps"
+    run_id: str = "monday"
+    task_id: str = "reconcile"
+    try_number: int = 1
+
+
+def test_what_was_done_is_added_up_also_if_the_reconciliation_fails(
+    sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        with counted("ask_owner"):
+            raise StoreBusy("store: busy")
+
+    monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
+    monkeypatch.setattr(reconciling, "reconciled", failing)
+    with pytest.raises(AirflowException, match="busy"):
+        ReconcileProtections(task_id="reconcile").execute(cast(Any, {"ti": Running(), "params": {"dry_run": False}}))
+    (series,) = Tally(sqlite).read().series
+    assert (series.job, series.sums) == (OPERATIONS, {"ask_owner.failed": 1})

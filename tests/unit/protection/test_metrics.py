@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import prometheus_client
 import pytest
 
 from sweep_tasks.errors import AlreadyExists, StoreUnavailable
-from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted
+from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted, listening
 
 
 def count(outcome: str) -> float:
@@ -65,3 +66,23 @@ def test_a_function_can_be_counted_too(before: dict[str, float]) -> None:
 
     assert (protect(), protect()) == (7, 7)
     assert since(before) == {"ok": 2}
+
+
+def test_whoever_listens_hears_what_happens_in_its_own_thread() -> None:
+    def another() -> None:
+        with counted("release"):
+            pass
+
+    with listening() as heard:
+        with counted("protect"):
+            pass
+        elsewhere = threading.Thread(target=another)
+        elsewhere.start()
+        elsewhere.join()
+        with listening() as within, counted("move"):
+            pass
+    with counted("protect"):
+        pass
+    assert {name: number for name, number in heard.items() if number} == {"protect.ok": 1, "move.ok": 1}
+    assert {name: number for name, number in within.items() if number} == {"move.ok": 1}
+    assert len(heard) == len(OPERATIONS) * len(OUTCOMES), "what did not happen is there too"

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 
-import prometheus_client
 import pytest
 
 from sweep_tasks.config import Settings
@@ -302,15 +301,13 @@ class TestReporting:
         assert b"secret-row".hex() not in text
         assert "confidential" not in text
 
-    def test_how_many_there_are_and_how_old_is_kept_for_prometheus(
+    def test_how_many_there_are_and_how_old_is_in_the_report(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.protect(replace(job("a"), targets=(Target(TABLE, Span(b"a", b"b")), Target(TABLE, Span(b"c", b"d")))))
         clock.advance(90)
-        reconcile(memory, clock)
-        names = ("records", "spans", "oldest_age_seconds")
-        told = [prometheus_client.REGISTRY.get_sample_value(f"sweepflow_protection_{name}") for name in names]
-        assert told == [1, 2, 90]
+        document = reconcile(memory, clock).document(SETTINGS)
+        assert (document["records"], document["spans"], document["oldest_age_s"]) == (1, 2, 90)
 
 
 def store_with_table(clock: ManualClock) -> MemoryStore:

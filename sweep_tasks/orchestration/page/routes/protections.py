@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -9,6 +10,8 @@ from fastapi import APIRouter, Depends, Form, Request, Response
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.observation.entering import operations_entered
+from sweep_tasks.observation.tally import PAGE, Try
 from sweep_tasks.orchestration.page.acting import Reason, asked, done, the_store
 from sweep_tasks.orchestration.page.rights import ACTION, Token, may_act
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -44,7 +47,8 @@ def release(
     """As it was shown: a record that somebody has changed since stays."""
 
     def deed(store: Store, settings: Settings) -> str:
-        ProtectionCatalog(store, settings).release(id, version)
+        with operations_entered(store, SystemClock(), Try(PAGE, secrets.token_hex(8), "release")):
+            ProtectionCatalog(store, settings).release(id, version)
         return f"{id} is released; what it alone held back goes with the next sweeps"
 
     return done(request, user, "release", id, reason, deed)
