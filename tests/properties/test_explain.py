@@ -109,14 +109,12 @@ def test_on_sqlite_as_well(history: History) -> None:
 
 
 def a_protection_is_compared_with_the_start(patch: Patch) -> None:
-    real = obstacles._of_records
-    patch.setattr(
-        obstacles,
-        "_of_records",
-        lambda waits, *rest, **but: real(
-            waits._replace(entry=waits.entry._replace(commit=waits.entry.start)), *rest, **but
-        ),
-    )
+    def by_start(waits: Waiting) -> Waiting:
+        return waits._replace(entry=waits.entry._replace(commit=waits.entry.start))
+
+    of_records, of_hold = obstacles._of_records, obstacles._of_hold
+    patch.setattr(obstacles, "_of_records", lambda waits, *rest, **but: of_records(by_start(waits), *rest, **but))
+    patch.setattr(obstacles, "_of_hold", lambda waits, *rest: of_hold(by_start(waits), *rest))
 
 
 def the_wrong_record_is_named(patch: Patch) -> None:
