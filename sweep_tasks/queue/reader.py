@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -145,9 +146,9 @@ class QueueReader:
             yield batch
 
     def shared(
-        self, partition: int, after: int, before: int, within: Span = EVERYTHING
+        self, partition: int, after: int, before: int, within: Span = EVERYTHING, most: int | None = None
     ) -> Iterator[RawEntry | Reference]:
-        """What a shared row holds with `after < start < before`, in order.
+        """What a shared row holds with `after < start < before`, in order; of its first so many columns.
 
         A row that will be cleaned is read whole: references that were dealt with before lead to rows that must go, and
         a column that can't be read must be set aside before the row is gone.
@@ -156,7 +157,8 @@ class QueueReader:
         columns = within
         if base + FINE > before:
             columns = _overlap(Span(var_long(max(after + 1 - base, 0)), var_long(before - base)), within)
-        for cell, version in self._row(shared_row(partition, self._strategy, self._shard), columns):
+        row = shared_row(partition, self._strategy, self._shard)
+        for cell, version in islice(self._row(row, columns, most or _PAGE), most):
             try:
                 start, index = _position(base, cell.column)
             except BadValue:
@@ -207,12 +209,12 @@ class QueueReader:
     def dedicated(self, start: int, row: bytes) -> Iterator[RawEntry]:
         return (RawEntry(start, cell, version.value) for cell, version in self._row(row, EVERYTHING))
 
-    def _row(self, row: bytes, columns: Span) -> Iterator[tuple[Cell, Version]]:
-        return every(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, _PAGE, after))
+    def _row(self, row: bytes, columns: Span, page: int = _PAGE) -> Iterator[tuple[Cell, Version]]:
+        return every(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, page, after))
 
-    def late(self, since: int, progress: int, most: int, under_way_from: int) -> Iterator[Batch]:
-        """What stands at or below the progress: each past partition that is not empty or is marked again, to be
-        cleaned; and what is there of the partition under way from a start on, which is not.
+    def late(self, since: int, progress: int, most: int) -> Iterator[Batch]:
+        """What stands below the partition under way: each past partition that is not empty or is marked again, to be
+        cleaned.
 
         Past partitions since a timestamp are found by their marks, the last `most` of them by their rows too: a writer
         that remembers having marked a partition does not mark it anew.
@@ -223,10 +225,6 @@ class QueueReader:
             if batch.entries or batch.dedicated or marked:
                 batch.partitions.append(partition)
                 yield batch
-        if progress >= under_way_from:
-            under_way = self.all_of(past, under_way_from, progress + 1)
-            under_way.dedicated = []
-            yield under_way
 
     def late_partitions(self, since: int, progress: int, most: int) -> list[int]:
         """The past partitions that `late` would return, by one look at each."""

@@ -47,6 +47,7 @@ from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 
 _LATE_PARTITIONS = 200
+_LATE_ENTRIES = 1_000
 _KEEP_EVERY_MS = 60_000
 """One who is killed in the middle leaves no more than a minute of deletes uncounted."""
 PAUSED = "paused"
@@ -222,19 +223,26 @@ class ShardSweep:
         partition once. Whoever comes later than that is for a table scan to find. In the partition under way, what a
         sweep has read is decided; what is not decided came late.
         """
-        first = self._looked_at_from(progress)
-        for batch in self._reader.late(self._late_since, progress, _LATE_PARTITIONS, first):
-            decided = self._commits.outcomes(batch.starts)
-            if not batch.partitions:
-                batch.entries = [raw for raw in batch.entries if raw.start is not None and raw.start not in decided]
-            outcomes = self._commits.settled(batch.starts, self._options.dry_run)
-            if any(commit >= self._horizon.sweep_ts for commit in outcomes.values()):
-                continue
-            entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
-            self._judge.judge(entries, self._protections)
-            self._set_aside(unreadable)
-            self._clean(batch, progress, None)
-            self._summary.entries += len(entries)
+        for batch in self._reader.late(self._late_since, progress, _LATE_PARTITIONS):
+            self._judge_late(batch, progress)
+        if self._some_came_late(progress):
+            self._judge_late(self._undecided(progress), progress)
+
+    def _judge_late(self, batch: Batch, progress: int) -> None:
+        outcomes = self._commits.settled(batch.starts, self._options.dry_run)
+        if any(commit >= self._horizon.sweep_ts for commit in outcomes.values()):
+            return
+        entries, unreadable = self._view.decoded(batch.entries, outcomes, self._strategy, self._shard)
+        self._judge.judge(entries, self._protections)
+        self._set_aside(unreadable)
+        self._clean(batch, progress, None)
+        self._summary.entries += len(entries)
+
+    def _undecided(self, progress: int) -> Batch:
+        """Of what was passed in the partition under way. Its rows stay until it is used up."""
+        found = self._reader.all_of(fine(progress + 1), self._looked_at_from(progress), progress + 1)
+        decided = self._commits.outcomes(found.starts)
+        return Batch([raw for raw in found.entries if raw.start is not None and raw.start not in decided])
 
     @cached_property
     def _late_since(self) -> int:
@@ -250,20 +258,21 @@ class ShardSweep:
 
     def _some_came_late(self, progress: int) -> bool:
         """Whether something undecided stands below the progress in the partition under way."""
-        starts = self._starts_passed(progress, self._looked_at_from(progress))
+        most = None if self._ends_under_way(progress) else _LATE_ENTRIES
+        starts = self._starts_passed(progress, self._looked_at_from(progress), most)
         return starts != set(self._commits.outcomes(starts))
 
-    def _starts_passed(self, progress: int, first: int) -> set[int]:
-        """Of the partition under way, up to the progress."""
+    def _starts_passed(self, progress: int, first: int, most: int | None = None) -> set[int]:
+        """Of the partition under way, up to the progress; of its first so many entries."""
         if progress < first:
             return set()
-        found = self._reader.shared(fine(progress + 1), first - 1, progress + 1)
+        found = self._reader.shared(fine(progress + 1), first - 1, progress + 1, most=most)
         return {each.start for each in found if each.start is not None}
 
     def _looked_at_from(self, progress: int) -> int:
         """Where the look at what was passed of the partition under way begins. An hourly sweep would otherwise read
         again what all sweeps before it have read there. When the partition is about to be used up, all of it is looked
-        at, since nobody will do so afterwards."""
+        at, since nobody will do so afterwards: soon, where so much is written that a look does not get to its end."""
         first = fine(progress + 1) * FINE
         return first if self._ends_under_way(progress) else max(first, self._late_since)
 

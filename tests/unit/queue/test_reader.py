@@ -236,11 +236,11 @@ def test_batches_are_bounded_complete_and_in_order(
 
 
 class TestLateEntries:
-    """What stands at or below the progress."""
+    """What stands in partitions that are past."""
 
     def test_whole_partitions_are_read_where_something_is(self, store: Store) -> None:
         enqueue(store, (5, 2), (2 * FINE + 7, 9))
-        batches = list(reader_of(store).late(0, 4 * FINE - 1, 200, 4 * FINE))
+        batches = list(reader_of(store).late(0, 4 * FINE - 1, 200))
         assert [starts(batch) for batch in batches] == [[5, 5], [2 * FINE + 7] * 9]
         assert [batch.partitions for batch in batches] == [[0], [2]]
         assert [row for _, row in batches[1].dedicated] == dedicated_rows(2 * FINE + 7, CONSERVATIVE, 0, 3)
@@ -248,29 +248,21 @@ class TestLateEntries:
     def test_they_are_found_without_a_mark(self, store: Store) -> None:
         store.put(5, {QUEUE_CELLS: {Cell(shared_row(0, CONSERVATIVE, 0), cells_column(5, 0)): b"?"}})
         assert reader_of(store).partitions(-1, FINE) == []
-        (batch,) = reader_of(store).late(0, LAST, 200, FINE)
+        (batch,) = reader_of(store).late(0, LAST, 200)
         assert (starts(batch), batch.partitions) == ([5], [0])
 
     def test_a_mark_without_a_row_is_found_to_be_cleaned(self, store: Store) -> None:
         enqueue(store, (5, 1))
         store.delete_rows(QUEUE_CELLS, [shared_row(0, CONSERVATIVE, 0)])
-        (batch,) = reader_of(store).late(0, LAST, 200, FINE)
+        (batch,) = reader_of(store).late(0, LAST, 200)
         assert (starts(batch), batch.partitions) == ([], [0])
 
-    def test_of_the_partition_under_way_what_is_passed_is_read_and_nothing_is_used_up(self, store: Store) -> None:
-        enqueue(store, (5, 2), (10, 9), (20, 1))
-        (batch,) = reader_of(store).late(0, 10, 200, 0)
-        assert starts(batch) == [5, 5, *[10] * 9]
-        assert (batch.partitions, batch.dedicated) == ([], [])
-
-    def test_the_partition_under_way_is_read_from_where_it_is_asked_for(self, store: Store) -> None:
-        enqueue(store, (5, 2), (10, 9), (20, 1))
-        (batch,) = reader_of(store).late(0, 25, 200, 6)
-        assert starts(batch) == [*[10] * 9, 20]
-        assert list(reader_of(store).late(0, 25, 200, 26)) == []
+    def test_the_partition_under_way_is_not_among_them(self, store: Store) -> None:
+        enqueue(store, (5, 2), (10, 9))
+        assert list(reader_of(store).late(0, 25, 200)) == []
 
     def test_it_looks_back_only_so_far(self, store: Store) -> None:
         enqueue(store, (5, 1), (FINE, 1))
         store.put(2, {QUEUE_CELLS: {Cell(shared_row(2, CONSERVATIVE, 0), cells_column(5, 0)): b"?"}})
-        assert [batch.partitions for batch in reader_of(store).late(FINE, 5 * FINE - 1, 3, 5 * FINE)] == [[1], [2]]
-        assert [batch.partitions for batch in reader_of(store).late(FINE, 5 * FINE - 1, 2, 5 * FINE)] == [[1]]
+        assert [batch.partitions for batch in reader_of(store).late(FINE, 5 * FINE - 1, 3)] == [[1], [2]]
+        assert [batch.partitions for batch in reader_of(store).late(FINE, 5 * FINE - 1, 2)] == [[1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import sweep_tasks.queue.writer as writer_module
+import sweep_tasks.sweep.engine as engine_module
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import sized
 from sweep_tasks.model import Cell, TableMetadata, TableRef
@@ -230,3 +231,18 @@ class TestLateEntries:
 
         sweep(FaultyStore(world.store, before=counted), world.clock, 300, grace_s=60)
         assert sum(read) == 1, "the mark of the partition, and none of its entries"
+
+    def test_where_much_is_written_a_look_reads_little_and_the_rest_is_found_when_the_partition_ends(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(engine_module, "_LATE_ENTRIES", 20)
+        for start in range(1, 100, 2):
+            world.write(start, start + 1)
+        world.sweep(200)
+        for start in (10, 90):
+            world.write(start, None)
+        assert world.sweep(300).entries == 2, "the first was met, so all were looked at"
+        world.write(92, None)
+        assert (world.sweep(400).entries, outcome(world, 92)) == (0, None)
+        assert (world.sweep(FINE).entries, outcome(world, 92)) == (1, ABORTED)
+        assert world.queue_is_empty()
