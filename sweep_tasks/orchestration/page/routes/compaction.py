@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request, Response
 
 from sweep_tasks.compaction.reporting import near_in
-from sweep_tasks.compaction.sentences import near_failing
+from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.sentences import near_failing, unread
 from sweep_tasks.errors import AirflowHasNone
 from sweep_tasks.orchestration.compacting import MEASURE, MEASURE_AGAIN, PLAN, REPORT
 from sweep_tasks.orchestration.names import COMPACTION
@@ -53,20 +54,22 @@ async def report(request: Request, airflow: Airflow) -> Response:
 
 
 def by_node(documents: Iterable[Any]) -> dict[str, Document]:
-    """Of each node its last measurement, tables with the most tombstones first, the report if there is one, and the
-    partitions near failing: as measured, since a run that failed in between has no report."""
+    """Of each node its last measurement, tables with the most tombstones first, the report if there is one, the
+    partitions near failing and files that could not be read: as measured, since a run that failed in between has no
+    report."""
     nodes: dict[str, Document] = {}
     dense: dict[str, dict[str, list[float]]] = {}
     for document in documents:
         if not isinstance(document, dict) or "node" not in document:
             continue
         name = str(document["node"])
-        node = nodes.setdefault(name, {"at_s": -1, "tables": [], "report": None, "near_failing": []})
+        node = nodes.setdefault(name, {"at_s": -1, "tables": [], "report": None, "near_failing": [], "unread": None})
         if "dropped" in document:
             node["report"] = document
         elif isinstance(document.get("tables"), dict) and document["at_s"] > node["at_s"]:
             near = [near_failing(each) for each in near_in(document)]
             node |= {"at_s": document["at_s"], "tables": _lines(document["tables"]), "near_failing": near}
+            node["unread"] = unread(document["unreadable"]) if document["unreadable"] else None
         elif isinstance(document.get("files"), list) and "compactions" in document:
             dense[name] = _densities(document["files"])
     for name, node in nodes.items():
@@ -84,8 +87,9 @@ def _lines(tables: Mapping[str, Document]) -> list[Document]:
 def _densities(files: Iterable[Document]) -> dict[str, list[float]]:
     """As the plan has found them before anything was compacted: of each file that is dense, the share of its blocks."""
     found: dict[str, list[float]] = {}
-    for each in files:
-        found.setdefault(str(each["table"]), []).append(float(each["ratio"]))
+    for each in files:  # among them those that qualify by something else, or that the server has before it
+        if each["reason"] == Reason.DENSE:
+            found.setdefault(str(each["table"]), []).append(float(each["ratio"]))
     return found
 
 

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from sweep_tasks.compaction import rounds, rules
 from sweep_tasks.compaction.documents import of_server, of_verdict
-from sweep_tasks.compaction.rules import Block, FileStatistics
+from sweep_tasks.compaction.rules import Block, FileStatistics, Reason
 from sweep_tasks.compaction.runs import Held
 from sweep_tasks.compaction.server import Server, Work
 from sweep_tasks.compaction.summary import Summary
@@ -70,6 +70,10 @@ def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
     assert (orders["dense_files"], orders["densest"]) == (1, 0.75)
     assert (carts["dense_files"], carts["densest"]) == (0, None)
     assert "75 %" in shown(round_on("b"))
+    waiting = planned("b", 3, 4)
+    waiting["files"][0]["reason"] = Reason.PENDING.value
+    (left_to_the_server,) = by_node([measured("b", 10, orders=7), waiting])["b"]["tables"]
+    assert left_to_the_server["dense_files"] == 0
     (alone,) = by_node([measured("b", 10, orders=7)])["b"]["tables"]
     assert (alone["dense_files"], alone["densest"]) == (None, None), "nobody has planned yet"
 
@@ -83,6 +87,12 @@ def test_reads_that_are_about_to_fail_come_first_though_the_run_is_red() -> None
     *without_a_report, _ = round_on("b", longest_run=fails_at - 1)
     assert sentence in shown(without_a_report)
     assert "Reads are about to fail" not in shown(round_on("b"))
+
+
+def test_files_that_nobody_could_read_are_told_instead_of_no_tombstones() -> None:
+    nothing = measured("b", 10, orders=0) | {"unreadable": ["file: one-Data.db can't be measured", "another"]}
+    assert "On b 2 files could not be read: file: one-Data.db can&#39;t be measured." in shown([nothing])
+    assert "could not be read" not in shown(round_on("b"))
 
 
 def test_nodes_that_are_not_shown_are_counted() -> None:
