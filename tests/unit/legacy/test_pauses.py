@@ -13,7 +13,7 @@ from sweep_tasks.store.faults import Call, FaultyStore, on
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.pauses import Pauses
 from tests.support.clock import ManualClock
-from tests.unit.legacy.test_run import ROWS, SETTINGS, TABLE, S, begin, cell, filled, sweep
+from tests.unit.legacy.scanned import ROWS, SETTINGS, TABLE, S, begin, cell, filled, sweep
 
 BY_TURNS = {"table": None, "from_row": ""}
 

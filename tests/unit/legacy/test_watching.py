@@ -10,7 +10,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore, fail
 from sweep_tasks.sweep.horizon import Horizon
 from tests.support.clock import ManualClock
-from tests.unit.legacy.test_run import ROWS, S, begin, filled
+from tests.unit.legacy.scanned import ROWS, S, begin, filled
 
 
 def test_how_far_it_is_in_numbers_alone(store: Store, clock: ManualClock) -> None:
