@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from pyspark.errors import PySparkException
 
 from spark_jobs.session import explained
 from sweep_tasks.errors import BadValue, SweepflowError
-from sweep_tasks.observation.tally import Try
 from sweep_tasks.whole_files import write_whole
 
 
@@ -33,16 +32,6 @@ def reported(work: Callable[[], dict[str, Any]], summary_file: Path | None) -> i
         write_whole(summary_file, f"{line}\n")
     print(line, flush=True)
     return 0
-
-
-def counted_as(given: Sequence[str] | None, otherwise: Try) -> Try:
-    """Whose try a job is, as its arguments tell; one that nobody named is a run of its own."""
-    if not given:
-        return otherwise
-    dag, run, task, number = given
-    if not number.isdigit():
-        raise BadValue("counted_as", "the try must be a number, 1 for the first")
-    return Try(dag, run, task, int(number))
 
 
 def _failed(error: SweepflowError) -> int:

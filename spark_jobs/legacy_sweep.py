@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from spark_jobs.job import counted_as, reported
+from spark_jobs import trying
+from spark_jobs.job import reported
 from spark_jobs.legacy_ranges import work_on_spark
 from spark_jobs.pulse import pulse
 from spark_jobs.session import LazySpark
@@ -63,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
         begin = Beginning(given.resume, given.take_over, given.anew, given.owner, given.run_id, given.by_turns)
-        by = counted_as(given.counted_as, Try("spark-submit", uuid.uuid4().hex, f"legacy-sweep {given.table}"))
+        by = trying.counted_as(given.counted_as, Try("spark-submit", uuid.uuid4().hex, f"legacy-sweep {given.table}"))
         return sweep(_order(given), settings, begin, by)
 
     return reported(swept, given.summary)
@@ -123,9 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--owner", metavar="NAME", help="who is told to others that want to sweep the table")
     parser.add_argument("--run-id", metavar="ID", help="of a run that is begun; some other if not given")
-    parser.add_argument(
-        "--counted-as", nargs=4, metavar=("DAG", "RUN", "TASK", "TRY"), help="whose try this is; counted once for each"
-    )
+    trying.add_argument(parser)
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the summary there as well")
     parser.add_argument("--store", metavar="URL", help="the setting SWEEPFLOW_STORE if not given")
     return parser

@@ -25,7 +25,8 @@ from typing import Any
 
 import pendulum
 
-from spark_jobs.job import counted_as, reported
+from spark_jobs import trying
+from spark_jobs.job import reported
 from spark_jobs.pulse import pulse
 from spark_jobs.session import LazySpark
 from spark_jobs.shard import SparkShardSweep
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
         alone = Try("spark-submit", uuid.uuid4().hex, f"{given.strategy}.shard_{given.shard}")
-        return sweep(_order(given), settings, counted_as(given.counted_as, alone))
+        return sweep(_order(given), settings, trying.counted_as(given.counted_as, alone))
 
     return reported(swept, given.summary)
 
@@ -87,9 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-seconds", type=float, default=0, help="stop after so many seconds; 0: no limit")
     parser.add_argument("--dry-run", action="store_true", help="count what would be removed, remove nothing")
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the summary there as well")
-    parser.add_argument(
-        "--counted-as", nargs=4, metavar=("DAG", "RUN", "TASK", "TRY"), help="whose try this is; counted once for each"
-    )
+    trying.add_argument(parser)
     parser.add_argument("--store", metavar="URL", help="the setting SWEEPFLOW_STORE if not given")
     return parser
 

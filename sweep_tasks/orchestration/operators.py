@@ -10,6 +10,7 @@ import pendulum
 from airflow.sdk import BaseOperator
 
 from spark_jobs.environment import TARGETED_SWEEP
+from spark_jobs.trying import as_arguments
 from sweep_tasks.clock import SystemClock, from_ms, to_ms
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, SweepflowError
@@ -78,8 +79,7 @@ class SweepShardOperator(SparkJobOperator):
 
     def _sweep_with_spark(self, settings: Settings, order: SweepOrder, context: Context) -> dict[str, Any]:
         with machine_slot(settings, self.strategy, self.log.info):
-            counted_as = [str(each) for each in this_try(context)]
-            return self.submit(settings, [*arguments(order), "--counted-as", *counted_as], context)
+            return self.submit(settings, [*arguments(order), *as_arguments(this_try(context))], context)
 
 
 class CheckLag(BaseOperator):

@@ -9,6 +9,7 @@ from airflow.sdk import BaseBranchOperator
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from spark_jobs.environment import LEGACY_SWEEP
+from spark_jobs.trying import as_arguments
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import LegacySweepCancelled, LegacySweepRunning, SweepflowError
@@ -134,12 +135,11 @@ class ScanLane(SparkJobOperator):
         status = f"'sweepflow legacy-sweep {turn.table} --status'"
         self.log.info("%s run %s; %s tells how far it is", turn.table, run_id, status)
         context["ti"].xcom_push(key=SCAN, value={"table": turn.table, "run": run_id})
-        counted_as = [str(each) for each in this_try(context)]
         self._at_work = None if order.dry_run else (settings, order.table, owner)
         try:
             with at_work(run=run_id, table=turn.table):
                 by_turns = turn.why != BY_HAND
-                asked = [*arguments(order, owner, run_id, anew, by_turns), "--counted-as", *counted_as]
+                asked = [*arguments(order, owner, run_id, anew, by_turns), *as_arguments(this_try(context))]
                 summary = self.submit(settings, asked, context)
         except AirflowException:
             self._let_go()  # it may have died without a word
