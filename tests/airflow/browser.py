@@ -5,6 +5,7 @@ What they see is kept as pictures in `build/screenshots`.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ class Person:
         """The page outside of its frame, from top to bottom."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.page.goto(f"{self._address}/sweepflow/")
-        self.page.get_by_text("No compaction has reported yet").wait_for()
+        self.page.get_by_text(re.compile("No compaction has reported yet|As told by")).wait_for()  # comes last
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
 
