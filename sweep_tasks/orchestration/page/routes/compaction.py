@@ -80,7 +80,9 @@ def by_node(documents: Iterable[Any]) -> dict[str, Document]:
 
 
 def _lines(tables: Mapping[str, Document]) -> list[Document]:
-    lines = [{"table": name, **figures} for name, figures in tables.items()]
+    """Those that have something on the node: a store has many tables of its own that are mostly empty."""
+    held = ("files", "droppable", "waiting")
+    lines = [{"table": name, **each} for name, each in tables.items() if any(each[figure] for figure in held)]
     return sorted(lines, key=lambda line: -(line["droppable"] + line["waiting"]))
 
 

@@ -89,6 +89,14 @@ def test_reads_that_are_about_to_fail_come_first_though_the_run_is_red() -> None
     assert "Reads are about to fail" not in shown(round_on("b"))
 
 
+def test_tables_with_nothing_on_a_node_take_no_room() -> None:
+    empty = {"files": 0, "bytes": 0, "droppable": 0, "waiting": 0, "droppable_from_s": None, "gc_grace_s": 60}
+    document = measured("b", 10, orders=7)
+    document["tables"]["shop.leases"] = empty
+    assert [line["table"] for line in by_node([document])["b"]["tables"]] == ["shop.orders"]
+    assert "no table has files here" in shown([document | {"tables": {"shop.leases": empty}}])
+
+
 def test_files_that_nobody_could_read_are_told_instead_of_no_tombstones() -> None:
     nothing = measured("b", 10, orders=0) | {"unreadable": ["file: one-Data.db can't be measured", "another"]}
     assert "On b 2 files could not be read: file: one-Data.db can&#39;t be measured." in shown([nothing])
