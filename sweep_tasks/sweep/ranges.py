@@ -106,9 +106,7 @@ class TokenHistogram:
         histogram._deleted = Counter(dict(document["deleted"]))
         return histogram
 
-    def _with(
-        self, other: TokenHistogram, both: Callable[[Counter[int], Counter[int]], Counter[int]]
-    ) -> TokenHistogram:
+    def _with(self, other: TokenHistogram, both: Both) -> TokenHistogram:
         """Both as fine as the coarser of them is."""
         made = TokenHistogram(min(self._most, other._most))
         made._bits = min(self._bits, other._bits)
