@@ -33,11 +33,20 @@ def without_secrets(url: str) -> str:
 
 
 class SweepflowError(Exception):
-    """The root of everything raised on purpose."""
+    """The root of everything raised on purpose.
+
+    Scripts and tests read attributes, never the message: `code`, `field` (the argument or setting that is wrong) and
+    `reason`, a word that separates the causes which share a code and a field.
+    """
 
     code: ClassVar[str] = "failed"
     exit_code: ClassVar[int] = EXIT_FAILED
     retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", *, field: str | None = None, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+        self.reason = reason
 
 
 class BadValue(SweepflowError):
@@ -46,9 +55,10 @@ class BadValue(SweepflowError):
     code = "bad_value"
     exit_code = EXIT_BAD_INPUT
 
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
-        self.field = field
+    field: str
+
+    def __init__(self, field: str, problem: str, *, reason: str | None = None) -> None:
+        super().__init__(f"{field}: {problem}", field=field, reason=reason)
 
 
 class NotYet(SweepflowError):

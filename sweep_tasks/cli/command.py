@@ -99,8 +99,8 @@ def command(
     try:
         yield run
     except SweepflowError as error:
-        _tell(run, error.code, str(error))
-        raise typer.Exit(error.exit_code) from None
+        _tell(run, error.code, str(error), error.field, error.reason)
+        raise typer.Exit(error.exit_code) from error
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
@@ -129,8 +129,9 @@ def lines_of(file: Path) -> Iterator[str]:
         raise BadValue("file", f"{file} can't be read: {getattr(error, 'strerror', None) or 'not UTF-8'}") from error
 
 
-def _tell(run: Command, code: str, message: str) -> None:
+def _tell(run: Command, code: str, message: str, field: str | None = None, reason: str | None = None) -> None:
     if run.as_json:
-        print(json.dumps({"error": code, "message": message}))
+        known = {name: value for name, value in (("field", field), ("reason", reason)) if value}
+        print(json.dumps({"error": code, "message": message, **known}))
     else:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False)

@@ -14,6 +14,7 @@ import structlog
 from typer.testing import CliRunner
 
 from sweep_tasks.cli.main import app
+from sweep_tasks.errors import SweepflowError
 
 COMMAND = str(Path(sys.executable).parent / "sweepflow")
 
@@ -22,6 +23,8 @@ class Answer(NamedTuple):
     code: int
     out: str
     err: str
+    error: SweepflowError | None = None
+    """What the command failed with, where it ran in this process."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -41,7 +44,14 @@ def sweepflow(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **en
         structlog.configure(**logging)
     if ended.exception is not None and not isinstance(ended.exception, SystemExit):
         raise ended.exception
-    return _checked(Answer(ended.exit_code, ended.stdout, ended.stderr))
+    return _checked(Answer(ended.exit_code, ended.stdout, ended.stderr, _typed_error(ended.exception)))
+
+
+def _typed_error(ended: BaseException | None) -> SweepflowError | None:
+    """The command turns its error into an exit code; the error is the cause of that."""
+    while ended is not None and not isinstance(ended, SweepflowError):
+        ended = ended.__cause__ or ended.__context__
+    return ended
 
 
 def sweepflow_process(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str) -> Answer:

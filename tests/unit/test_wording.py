@@ -1,0 +1,141 @@
+"""Tests assert codes, fields and values, so that every message can be improved without touching a test.
+
+A literal that a test compares with something is a sentence of the product when three words in a row stand in a row in
+a literal of the product too. Where the text itself is the feature, the file is listed here with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sweep_tasks import errors
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("sweep_tasks", "spark_jobs", "dags", "plugins")
+RUN = 3
+
+TEXT_IS_THE_FEATURE: dict[str, str] = {}
+
+
+class Literal(NamedTuple):
+    line: int
+    text: str
+
+
+def test_no_test_knows_the_wording_of_a_message() -> None:
+    known = runs_of_the_product()
+    found = {
+        f"{path.relative_to(ROOT)}:{each.line}: {each.text!r}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in TEXT_IS_THE_FEATURE
+        for each in compared(ast.parse(path.read_text()))
+        if known.intersection(runs(each.text))
+    }
+    assert sorted(found) == []
+
+
+def test_our_errors_are_told_apart_by_their_attributes() -> None:
+    """`match` reads the message; class, `code`, `field`, `reason` and the other attributes say the same for good."""
+    found = {
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if str(path.relative_to(ROOT)) not in TEXT_IS_THE_FEATURE
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and _name(call) == "raises"
+        and _expects_ours(call)
+        and any(keyword.arg == "match" for keyword in call.keywords)
+    }
+    assert sorted(found) == []
+
+
+def test_every_file_that_may_know_wording_is_there() -> None:
+    assert [file for file in TEXT_IS_THE_FEATURE if not (ROOT / file).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "assert 'the lease has run out' in told",
+        "assert told.startswith(f'the lease has run out of {x}')",
+        "with pytest.raises(ValueError, match='the lease has run out'): ...",
+        "@pytest.mark.parametrize('told', ['the lease has run out'])\ndef test_x(): ...",
+        "page.get_by_text('the lease has run out').click()",
+        "told = 'the lease has run out'\nassert told in said",
+    ],
+)
+def test_a_sentence_is_found_wherever_it_is_compared(code: str) -> None:
+    assert [each.text.strip() for each in compared(ast.parse(code)) if "the lease" in each.text]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '"""The lease has run out."""',
+        "assert told, 'the lease has run out'",
+        "wait_until(ended, 'the lease has run out')",
+    ],
+)
+def test_what_explains_a_test_is_left_alone(code: str) -> None:
+    assert [each for each in compared(ast.parse(code)) if "lease" in each.text] == []
+
+
+def runs_of_the_product() -> set[tuple[str, ...]]:
+    python = (path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py"))
+    shown = (path for folder in PRODUCT for kind in ("*.html", "*.js") for path in (ROOT / folder).rglob(kind))
+    texts = [each.text for path in python for each in _literals(ast.parse(path.read_text()))]
+    texts += [re.sub(r"<[^>]*>", " ", path.read_text()) for path in shown if not path.name.endswith(".min.js")]
+    return {run for text in texts for run in runs(text)}
+
+
+def runs(text: str) -> Iterator[tuple[str, ...]]:
+    """Words of a sentence, as they follow each other; names with dots, dashes or underscores are no words."""
+    words = [word.strip(".,;:!?()'\"|^$\\") for word in text.lower().split()]
+    plain = [word if re.fullmatch(r"[a-z]+('[a-z]+)?", word) else None for word in words]
+    for at in range(len(plain) - RUN + 1):
+        run = plain[at : at + RUN]
+        if None not in run:
+            yield tuple(word for word in run if word)
+
+
+def compared(tree: ast.Module) -> Iterator[Literal]:
+    """Literals that an outcome is compared with: in assertions, expected errors, parameters, things looked for on a
+    page, and names that an assertion then uses."""
+    explained = {id(node.msg) for node in ast.walk(tree) if isinstance(node, ast.Assert) and node.msg}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            yield from _literals(node.test)
+        elif isinstance(node, ast.Compare | ast.Assign) and id(node) not in explained:
+            yield from _literals(node)
+        elif isinstance(node, ast.keyword) and node.arg in ("match", "has_text"):
+            yield from _literals(node.value)
+        elif isinstance(node, ast.Call) and _name(node) in ("parametrize", "param", "get_by_text", "startswith"):
+            yield from _literals(node)
+
+
+def _expects_ours(call: ast.Call) -> bool:
+    named = [node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)]
+    return any(hasattr(errors, name) for name in named)
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
+
+
+def _literals(tree: ast.AST) -> Iterator[Literal]:
+    skipped = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield Literal(node.lineno, node.value)
