@@ -59,8 +59,9 @@ CHECKS: list[Check] = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def deployment() -> Deployment:
+    """Read once: a test that changes something changes a copy."""
     return Deployment(load(), DOCKERFILE.read_text(), generated_variables(), installed_airflow())
 
 

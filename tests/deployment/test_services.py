@@ -32,8 +32,9 @@ print("driver", context.getConf().get("spark.driver.host"), "executors", len(exe
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def deployment() -> Deployment:
+    """Read once: a test that changes something changes a copy."""
     return Deployment(load(), DOCKERFILE.read_text(), generated_variables(), installed_airflow())
 
 

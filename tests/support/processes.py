@@ -9,7 +9,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_context = multiprocessing.get_context("spawn")
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.conftest", "sweep_tasks.protection.catalog", "sweep_tasks.transactions"])
+"""Processes are forked from one that has imported the library and opened nothing. Each has memory of its own, as after
+a start from nothing, and needs not import for a second what the test imports."""
 
 
 def in_processes(count: int, work: Callable[..., T], *arguments: Any) -> list[T]:
