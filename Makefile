@@ -7,11 +7,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup java postgres browser promtool run ui cluster lint types layers test test-fast test-search test-cassandra \
-  test-real test-long bench monitoring format clean
+.PHONY: help setup java postgres browser promtool run ui cluster lint types layers test test-quick test-fast \
+  test-search test-cassandra test-spark test-airflow test-long bench monitoring format clean
 
 help:  ## What can be made here
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
 
 setup: $(READY)  ## Create the virtual environment with the pinned packages
 
@@ -78,30 +78,41 @@ types: $(READY)  ## Types
 layers: $(READY)  ## The arrows between the rooms
 	$(BIN)/lint-imports --no-cache > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
 
-test-fast: $(READY)  ## Tests that need no server: rules, stores, scenarios, the deployment's files
-	$(MAKE) promtool
-	$(BIN)/pytest -m "not long and not properties" tests/unit tests/scenarios tests/deployment
+# A part of the tests: $(call part,SELECTION) runs it and keeps how long it took, also where it fails.
+TIMES := build/times
+part = @mkdir -p $(TIMES); begun=$$(date +%s); $(BIN)/pytest $(1); ended=$$?; \
+  echo "$@ $$(( $$(date +%s) - begun ))" > $(TIMES)/$@; exit $$ended
+
+test-quick: $(READY)  ## Rules, stores and scenarios, in two minutes
+	$(call part,-m "not long" tests/scenarios tests/unit/sweep tests/unit/store tests/unit/queue tests/unit/timestamps \
+	  tests/unit/transactions tests/unit/protection tests/unit/legacy)
+
+test-fast: promtool $(READY)  ## Tests that need no server: rules, stores, scenarios, the deployment's files
+	$(call part,-m "not long" tests/unit tests/scenarios tests/deployment)
 
 test-search: $(READY)  ## Searches for counter-examples
-	$(BIN)/pytest -m "not long" tests/properties
+	$(call part,-m "not long" tests/properties)
 
-test-cassandra: $(READY)  ## Tests on a real Cassandra and other servers of our own
-	$(MAKE) postgres
-	$(BIN)/pytest -m "not long" tests/dev tests/cassandra
+test-cassandra: postgres $(READY)  ## Tests on a real Cassandra and other servers of our own
+	$(call part,-m "not long" tests/dev tests/cassandra)
 
-test-real: $(READY)  ## Tests on a real Spark and a real Airflow
-	$(MAKE) browser
-	$(BIN)/pytest -m "not long" tests/spark tests/demo
-	$(BIN)/pytest -m "not long" tests/airflow
+test-spark: $(READY)  ## Tests on a real Spark
+	$(call part,-m "not long" tests/spark tests/demo)
 
-# First what apt-get may have to bring, one after the other: two at once fail over its lock. Then what keeps one core
-# busy, or mostly waits, side by side; then what has both cores to itself.
-test: lint types layers  ## Everything that must pass before a change lands
-	$(MAKE) postgres promtool browser
-	$(MAKE) --jobs=2 --output-sync=target test-cassandra test-fast test-search
-	$(MAKE) test-real
+test-airflow: browser $(READY)  ## Tests on a real Airflow, with a browser
+	$(call part,-m "not long" tests/airflow)
 
-test-long: postgres $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches
+# First what apt-get may have to bring, one after the other: two at once fail over its lock. Then two parts at a time,
+# the longest first, so that both cores have work to the end.
+PARTS := test-cassandra test-airflow test-spark test-fast test-search
+test: lint layers  ## Everything that must pass before a change lands
+	@$(MAKE) --no-print-directory postgres promtool browser
+	@rm -rf $(TIMES); mkdir -p $(TIMES); begun=$$(date +%s); \
+	  $(MAKE) --no-print-directory --jobs=2 --output-sync=target types $(PARTS); ended=$$?; \
+	  echo "all $$(( $$(date +%s) - begun ))" > $(TIMES)/all; \
+	  sort -k2 -n $(TIMES)/* | awk '{printf "%-14s %3d min %02d s\n", $$1, $$2 / 60, $$2 % 60}'; exit $$ended
+
+test-long: postgres browser promtool $(READY)  ## What takes too long for every change: soaks, many rounds, wide searches
 	SWEEPFLOW_TEST_EXAMPLES=2000 $(BIN)/pytest -m "long or properties"
 
 bench: $(READY)  ## What is claimed about speed, as JSON
