@@ -9,7 +9,7 @@ import pkgutil
 
 import benchmarks
 
-NAMES = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if not m.name.startswith("_"))
+NAMES = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if not m.ispkg and m.name != "__main__")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from cassandra.concurrent import execute_concurrent
 from cassandra.metadata import Murmur3Token
 from cassandra.query import BatchStatement, BatchType
 
-from benchmarks._timing import alternately, seconds
+from benchmarks.shared.timing import alternately, seconds
 from benchmarks.spark import run_job
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.dev.cassandra import LocalCluster

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
+from benchmarks.shared.queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
 from sweep_tasks.compaction import rounds
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.dev.cassandra import LocalCluster

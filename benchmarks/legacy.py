@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks._timing import seconds
+from benchmarks.shared.timing import seconds
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import StandingClock, SystemClock
 from sweep_tasks.compaction.nodes import Node

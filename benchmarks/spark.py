@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks._timing import alternately, seconds
+from benchmarks.shared.timing import alternately, seconds
 from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_submit
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings

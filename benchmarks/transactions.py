@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks._timing import alternately, seconds
+from benchmarks.shared.timing import alternately, seconds
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import var_long, var_signed_long
 from sweep_tasks.model import Cell, TableMetadata, TableRef

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks._queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
+from benchmarks.shared.queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.compaction import by_ranges, rounds
 from sweep_tasks.compaction.metadata import metadata_of
@@ -54,17 +54,22 @@ class Queue:
     done: Document
     report: Document
 
+    @property
+    def deleted(self) -> int:
+        return self.workload.items - LEFT
+
 
 @pytest.fixture(scope="module")
 def place(cassandra_cluster: LocalCluster) -> Place:
     return Place(cassandra_cluster, "compaction")
 
 
-@pytest.fixture(scope="module")
-def queue(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+@pytest.fixture(scope="module", params=[ITEMS // 10, pytest.param(ITEMS, marks=pytest.mark.long)])
+def queue(request: pytest.FixtureRequest, place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    """A tenth of the size shows the same; filling and reading the whole takes minutes."""
     settings = settings_for(place, tmp_path_factory.mktemp("compaction"))
     with place.opened() as store:
-        workload = Workload(place.cluster, store, VALUE_BYTES)
+        workload = Workload(place.cluster, store, VALUE_BYTES, request.param)
         tables = {
             NEVER: workload.table(NEVER),
             LEFT_STCS: workload.table(LEFT_STCS),
@@ -100,14 +105,12 @@ def settings_for(place: Place, cache: Path, **more: Any) -> Settings:
 
 
 class TestAQueueThatWasMostlyDeleted:
-    DELETED = QUEUES * (ITEMS - LEFT)
-
     def test_loses_all_its_tombstones_and_what_they_hid(self, queue: Queue) -> None:
         (compaction,) = queue.done["compactions"]
         assert compaction["table"] == queue.workload.qualified(queue.tables[OURS])
         assert (compaction["outcome"], compaction["kept"]) == ("done", {})
-        assert compaction["dropped"] == compaction["tombstones_expected"] == 2 * self.DELETED
-        assert compaction["points_before"] - compaction["points_after"] == 3 * self.DELETED
+        assert compaction["dropped"] == compaction["tombstones_expected"] == 2 * QUEUES * queue.deleted
+        assert compaction["points_before"] - compaction["points_after"] == 3 * QUEUES * queue.deleted
         assert compaction["bytes_read"] == compaction["bytes_expected"]
         assert compaction["bytes_written"] < compaction["bytes_read"] / 5
 
@@ -131,19 +134,19 @@ class TestAQueueThatWasMostlyDeleted:
         assert ours <= 1.2 * never
         assert all(everywhere[queue.tables[name]] > 3 * never for name in (LEFT_STCS, LEFT_UCS))
         met = {name: queue.workload.tombstones_read(queue.tables[name]) for name in names}
-        assert met == {NEVER: 0, OURS: 0, LEFT_STCS: 2 * (ITEMS - LEFT), LEFT_UCS: 2 * (ITEMS - LEFT)}
+        assert met == {NEVER: 0, OURS: 0, LEFT_STCS: 2 * queue.deleted, LEFT_UCS: 2 * queue.deleted}
 
     def test_a_dry_run_says_what_would_be_done(self, queue: Queue) -> None:
         (compaction,) = queue.dry["compactions"]
         assert compaction["outcome"] == "planned"
-        assert compaction["tombstones_expected"] == 2 * self.DELETED
+        assert compaction["tombstones_expected"] == 2 * QUEUES * queue.deleted
 
     def test_the_run_that_readers_stepped_over_was_known_and_is_gone(self, queue: Queue) -> None:
         worst = queue.before["longest_runs"][0]
         assert worst["table"] == queue.workload.qualified(queue.tables[OURS])
-        assert (worst["longest_run"], worst["reads"]) == (2 * (ITEMS - LEFT), "warned")
+        assert (worst["longest_run"], worst["reads"]) == (2 * queue.deleted, "warned")
         assert not worst["near_failing"], "gc_grace has passed, so the server counts none of it"
-        assert (queue.report["dropped"], queue.report["kept"]) == (2 * self.DELETED, {})
+        assert (queue.report["dropped"], queue.report["kept"]) == (2 * QUEUES * queue.deleted, {})
 
 
 # --- what blocks, on small tables -----------------------------------------------------------------------------------

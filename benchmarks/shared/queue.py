@@ -30,7 +30,7 @@ from sweep_tasks.store.chunks import chunks
 from sweep_tasks.timestamps.service import TimestampService
 
 QUEUES, ITEMS, LEFT = 10, 30_000, 100
-"""Rows, items put into each, and items left at the end of each."""
+"""Rows, items put into each unless fewer are asked for, and items left at the end of each."""
 COLD_ROWS, COLD_ITEMS = 10, 300
 WRITTEN, DELETED = 10, 20
 _AT_ONCE = 10_000
@@ -43,7 +43,9 @@ UCS = "{'class': 'UnifiedCompactionStrategy'}"
 
 
 class Workload:
-    def __init__(self, cluster: LocalCluster, store: CassandraStore, value_bytes: int) -> None:
+    def __init__(self, cluster: LocalCluster, store: CassandraStore, value_bytes: int, items: int = ITEMS) -> None:
+        """`items` are put into each row; all but `LEFT` of them are deleted."""
+        self.items = items
         self._cluster = cluster
         self._store = store
         self._value_bytes = value_bytes
@@ -60,10 +62,10 @@ class Workload:
     def fill(self, table: TableRef) -> None:
         """Put everything, then delete most of it."""
         self._alter(table, f"compaction = {_OFF}")
-        self._put(table, range(ITEMS))
+        self._put(table, range(self.items))
         self._cluster.nodetool(1, "compact", *self._parts(table))
         values = self._await_files(table, 1)
-        for part in chunks(self._items(range(ITEMS - LEFT)), _AT_ONCE):
+        for part in chunks(self._items(range(self.items - LEFT)), _AT_ONCE):
             self._store.delete_ranges(table, [VersionRange(cell, -1, DELETED) for cell in part])
         self.flush(table)
         deletes = [str(self.folder(table) / file) for file in self.files(table) if file not in values]
@@ -73,7 +75,7 @@ class Workload:
 
     def fill_with_what_is_left(self, table: TableRef) -> None:
         """As if what was deleted had never been."""
-        self._put(table, range(ITEMS - LEFT, ITEMS))
+        self._put(table, range(self.items - LEFT, self.items))
 
     def copy(self, source: TableRef, to: TableRef) -> None:
         """The same files once more, which is quicker than to write everything again."""
