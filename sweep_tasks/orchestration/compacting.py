@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 MEASURE, PLAN, COMPACT, MEASURE_AGAIN, REPORT = "measure", "plan", "compact", "measure_again", "report"
+SHOW_RANGES = "sweepflow compaction ranges"
 
 
 def compaction_form() -> dict[str, Param]:
@@ -107,8 +108,8 @@ def nothing_to_compact(settings: Settings) -> Note | None:
     if not settings.compaction_nodes:
         return Note(
             "no_nodes",
-            "nothing to compact: the setting compaction_nodes names no node; 'sweepflow compaction ranges' shows where "
-            "sweeps have left tombstones",
+            f"nothing to compact: the setting compaction_nodes names no node; '{SHOW_RANGES}' shows where sweeps have "
+            "left tombstones",
         )
     return None
 

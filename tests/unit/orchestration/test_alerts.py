@@ -268,28 +268,42 @@ class TestSecrets:
         assert "s3cr3t" not in ran.stdout + ran.stderr
 
     @pytest.mark.parametrize(
-        ("variables", "sentence"),
+        ("variables", "reason", "named"),
         [
-            ({"WEBHOOK_URL": "s3cr3t.example"}, "setting: alert_webhook_url must start with https:// or http://"),
-            ({"WEBHOOK_URL": "http://h", "WEBHOOK_TOKEN": "s3cr3t"}, "alert_webhook_token would go out unencrypted"),
-            ({"SMTP_HOST": "h", "SMTP_FROM": "a@b"}, "alert_smtp_host needs alert_smtp_from and alert_smtp_to"),
-            ({"SMTP_PASSWORD": "s3cr3t"}, "alert_smtp_user and alert_smtp_password go together"),
+            ({"WEBHOOK_URL": "s3cr3t.example"}, "not_an_address", ["alert_webhook_url"]),
+            ({"WEBHOOK_URL": "http://h", "WEBHOOK_TOKEN": "s3cr3t"}, "token_unencrypted", ["alert_webhook_token"]),
+            (
+                {"SMTP_HOST": "h", "SMTP_FROM": "a@b"},
+                "no_addresses",
+                ["alert_smtp_host", "alert_smtp_from", "alert_smtp_to"],
+            ),
+            ({"SMTP_PASSWORD": "s3cr3t"}, "incomplete_login", ["alert_smtp_user", "alert_smtp_password"]),
             (
                 {"SMTP_USER": "u", "SMTP_PASSWORD": "s3cr3t", "SMTP_TLS": "none"},
-                "alert_smtp_password would go out unencrypted",
+                "password_unencrypted",
+                ["alert_smtp_password"],
             ),
         ],
     )
     def test_settings_that_are_refused_are_not_shown_in_the_traceback(
-        self, variables: dict[str, str], sentence: str
+        self, variables: dict[str, str], reason: str, named: list[str]
     ) -> None:
-        code = "from sweep_tasks.config import load_settings; load_settings()"
+        code = (
+            "from sweep_tasks.config import load_settings\n"
+            "from sweep_tasks.errors import BadValue\n"
+            "try:\n"
+            "    load_settings()\n"
+            "except BadValue as error:\n"
+            "    print(error.field, error.reason)\n"
+            "    raise\n"
+        )
         environment = {f"SWEEPFLOW_ALERT_{name}": value for name, value in variables.items()}
         ran = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=240
         )
         assert ran.returncode == 1
-        assert sentence in ran.stderr
+        assert ran.stdout.split() == ["setting", reason]
+        assert all(setting in ran.stderr for setting in named)
         assert "s3cr3t" not in ran.stderr
 
 

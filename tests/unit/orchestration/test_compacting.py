@@ -9,6 +9,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import CompactionFailed, FilesUnreadable, ReadsNearFailing
 from sweep_tasks.orchestration.compacting import (
+    SHOW_RANGES,
     CheckReads,
     PrepareCompaction,
     about_failed,
@@ -61,7 +62,7 @@ def test_where_no_node_is_named_the_counts_of_the_sweeps_are_pointed_to() -> Non
     said = nothing_to_compact(Settings(store=CASSANDRA))
     assert said is not None
     assert said.code == "no_nodes"
-    assert all(name in said.sentence for name in ("compaction_nodes", "sweepflow compaction ranges"))
+    assert all(name in said.sentence for name in ("compaction_nodes", SHOW_RANGES))
     assert nothing_to_compact(Settings(store=CASSANDRA, compaction_nodes=NODES)) is None  # type: ignore[arg-type]
 
 
