@@ -130,12 +130,7 @@ class Mail:
                 self._log_in(server, trusted)
                 refused = server.send_message(self._message(alert))
             if refused:
-                log.warning(
-                    f"the mail server {self._server} refused {len(refused)} of the recipients in alert_smtp_to",
-                    code="recipients_refused",
-                    server=self._server,
-                    count=len(refused),
-                )
+                log.warning(f"the mail server {self._server} refused {len(refused)} of the recipients in alert_smtp_to")
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
             raise self._refused("the recipients", min(codes), "recipients_refused") from None

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.orchestration.alert import AFTER_FAILURE, Alert, AlertKind
 from sweep_tasks.orchestration.channels import Mail, Webhook, configured, deliver
+from tests.support.lines import words_in
 from tests.support.receivers import HOST, Certificate, free_port, mail_server, make_certificate, web_server
 
 LINK = "https://airflow.example/dags/targeted_sweep/runs/manual__1"
@@ -50,10 +51,7 @@ class TestMail:
         (mail,) = box.mails
         subject = str(email.header.make_header(email.header.decode_header(mail["Subject"])))
         assert subject == ALERT.subject
-        assert all(
-            name in subject.replace(":", "").split()
-            for name in ("[sweepflow]", "targeted_sweep", "manual__1", "failed")
-        )
+        assert all(name in words_in(subject) for name in ("[sweepflow]", "targeted_sweep", "manual__1", "failed"))
         assert mail["From"] == "sweepflow@example.org"
         assert box.recipients == ["one@example.org", "two@example.org"]
         body = bytes(mail.get_payload(decode=True)).decode()
