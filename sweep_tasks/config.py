@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, LiteralString, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -387,7 +387,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _alerts_can_be_sent(self) -> Self:
-        return _without(_alert_problem(self), self)
+        if problem := _alert_problem(self):
+            reason, sentence = problem
+            raise PydanticCustomError(reason, "{problem}", {"problem": sentence})
+        return self
 
     @model_validator(mode="after")
     def _cassandra_can_be_logged_in_to(self) -> Self:
@@ -418,7 +421,8 @@ def load_settings(**overrides: Any) -> Settings:
         raise BadValue(FILE_VARIABLE, f"{file} is not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise BadValue(f"setting {'.'.join(map(str, first['loc']))}".rstrip(), first["msg"]) from error
+        field = f"setting {'.'.join(map(str, first['loc']))}".rstrip()
+        raise BadValue(field, first["msg"], reason=first["type"]) from error
 
 
 def _without(problem: str | None, settings: Checked) -> Checked:
@@ -459,19 +463,21 @@ def _cassandra_problem(settings: Settings) -> str | None:
     return None
 
 
-def _alert_problem(settings: Settings) -> str | None:
-    """What keeps alerts from being sent, or would send a secret unencrypted."""
+def _alert_problem(settings: Settings) -> tuple[LiteralString, str] | None:
+    """What keeps alerts from being sent, or would send a secret unencrypted: the reason, and a sentence."""
     if settings.alert_smtp_host and not (settings.alert_smtp_from and settings.alert_smtp_to):
-        return "alert_smtp_host needs alert_smtp_from and alert_smtp_to as well"
+        return "no_addresses", "alert_smtp_host needs alert_smtp_from and alert_smtp_to as well"
     if bool(settings.alert_smtp_user) != bool(settings.alert_smtp_password):
-        return "alert_smtp_user and alert_smtp_password go together; give both or neither"
+        return "incomplete_login", "alert_smtp_user and alert_smtp_password go together; give both or neither"
     if settings.alert_smtp_password and settings.alert_smtp_tls == "none":
-        return "alert_smtp_password would go out unencrypted; set alert_smtp_tls to starttls or tls"
+        sentence = "alert_smtp_password would go out unencrypted; set alert_smtp_tls to starttls or tls"
+        return "password_unencrypted", sentence
     url = settings.alert_webhook_url.get_secret_value() if settings.alert_webhook_url else "https://unset"
     if not url.startswith(("https://", "http://")):
-        return "alert_webhook_url must start with https:// or http://"
+        return "not_an_address", "alert_webhook_url must start with https:// or http://"
     if settings.alert_webhook_token and not url.startswith("https://"):
-        return "alert_webhook_token would go out unencrypted; give an alert_webhook_url that starts with https://"
+        sentence = "alert_webhook_token would go out unencrypted; give an alert_webhook_url that starts with https://"
+        return "token_unencrypted", sentence
     return None
 
 

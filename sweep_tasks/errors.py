@@ -98,6 +98,7 @@ class StoreError(SweepflowError):
 class NotInitialised(StoreError):
     def __init__(self, where: str) -> None:
         super().__init__(f"store: {where} is not initialised; run 'sweepflow init --store {where}' once")
+        self.where = where
 
 
 class ForeignStore(StoreError):
@@ -221,6 +222,8 @@ class ShardsLowered(SweepflowError):
             f"shards: there are {standing} and never fewer again, {asked} was asked for; "
             f"leave the number at {standing} or raise it"
         )
+        self.asked = asked
+        self.standing = standing
 
 
 class TransactionTooLarge(SweepflowError):
@@ -285,9 +288,14 @@ class SweepingPaused(SweepflowError):
 
 
 class LagObjectiveMissed(SweepflowError):
-    """Shards are further behind than their strategy's objective allows."""
+    """Shards are further behind than their strategy's objective allows; `late` has strategy, shard and seconds of
+    each."""
 
     code = "behind"
+
+    def __init__(self, message: str, late: Sequence[tuple[str, int, int]] = ()) -> None:
+        super().__init__(message)
+        self.late = tuple(late)
 
 
 class NotFound(SweepflowError):

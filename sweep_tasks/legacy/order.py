@@ -77,5 +77,9 @@ def swept_strategy(store: Store, table: TableRef) -> SweepStrategy:
     if found is None or table.is_system:
         raise UnknownTable(table)
     if found.strategy is SweepStrategy.NOTHING:
-        raise BadValue("table", f"{table} is never swept, its strategy is {found.strategy}; give it another one first")
+        raise BadValue(
+            "table",
+            f"{table} is never swept, its strategy is {found.strategy}; give it another one first",
+            reason="never_swept",
+        )
     return found.strategy

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
@@ -27,9 +28,21 @@ AFTER_DEADLINE = (
     "Open the run and see which task still runs or waits. One that waits for its pool waits for another run to sweep "
     "the same shard; one that runs can be left alone, or marked failed and cleared: a sweep goes on where it stopped."
 )
+
+
+class AlertKind(StrEnum):
+    """What happened, for programs."""
+
+    FAILED = "failed"
+    DEADLOCKED = "deadlocked"
+    TIMED_OUT = "timed_out"
+    LATE = "late"
+    NEEDS_ATTENTION = "needs_attention"
+
+
 _HOW_IT_FAILED = {
-    "all_tasks_deadlocked": "failed: none of its tasks can run any more",
-    "timed_out": "failed: it ran longer than it may",
+    "all_tasks_deadlocked": (AlertKind.DEADLOCKED, "failed: none of its tasks can run any more"),
+    "timed_out": (AlertKind.TIMED_OUT, "failed: it ran longer than it may"),
 }
 
 
@@ -37,6 +50,7 @@ _HOW_IT_FAILED = {
 class Alert:
     dag_id: str
     run_id: str
+    kind: AlertKind
     happened: str
     """Follows 'run … of …'."""
     what_to_do: str
@@ -44,6 +58,9 @@ class Alert:
     failed_tasks: tuple[str, ...] = ()
     attempt: int = 0
     """How often the run had been cleared: one that fails again after that is news."""
+    error: str | None = None
+    """The code of the error, if it is one of ours."""
+    deadline: str | None = None
     note: str = ""
 
     @property
@@ -70,7 +87,10 @@ class Alert:
             "id": self.key,
             "dag": self.dag_id,
             "run": self.run_id,
+            "kind": self.kind.value,
             "happened": self.happened,
+            "error": self.error,
+            "deadline": self.deadline,
             "failed_tasks": list(self.failed_tasks),
             "what_to_do": self.what_to_do,
             "link": self.link,
@@ -82,15 +102,17 @@ def failure(context: Mapping[str, Any]) -> Alert:
     """From the context of a DAG's or a task's failure callback; Airflow gives less of it when the task is gone."""
     dag_id, run_id = context["dag"].dag_id, context["run_id"]
     error = context.get("exception")
-    how = _HOW_IT_FAILED.get(context.get("reason") or "", "failed")
+    kind, how = _HOW_IT_FAILED.get(context.get("reason") or "", (AlertKind.FAILED, "failed"))
     return Alert(
         dag_id,
         run_id,
+        kind,
         f"{how}: {error}" if isinstance(error, SweepflowError) else how,
         AFTER_FAILURE,
         link_to(dag_id, run_id),
         _failed_tasks(context),
         getattr(context.get("dag_run"), "clear_number", 0),
+        error=error.code if isinstance(error, SweepflowError) else None,
     )
 
 
@@ -102,7 +124,8 @@ def missed_deadline(context: Mapping[str, Any]) -> Alert:
     by = due.isoformat(" ", "seconds") if isinstance(due, datetime) else due
     happened = f"has not succeeded by its deadline{f', {by}' if by else ''}"
     dag_id, run_id = run["dag_id"], run["dag_run_id"]
-    return Alert(dag_id, run_id, happened, AFTER_DEADLINE, link_to(dag_id, run_id))
+    link = link_to(dag_id, run_id)
+    return Alert(dag_id, run_id, AlertKind.LATE, happened, AFTER_DEADLINE, link, deadline=by)
 
 
 def link_to(dag_id: str, run_id: str) -> str:

@@ -76,5 +76,7 @@ def _tell(context: Mapping[str, Any]) -> None:
     except Exception as error:
         structlog.get_logger(__name__).error(
             f"a run failed or was late, and no alert could be made from what Airflow told ({type(error).__name__}); "
-            "look at the list of runs"
+            "look at the list of runs",
+            code="no_alert",
+            error=type(error).__name__,
         )

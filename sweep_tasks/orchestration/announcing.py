@@ -26,6 +26,19 @@ def tombstones_asset() -> Asset:
     return Asset(TOMBSTONES_ASSET)
 
 
+class TooFewTombstones(AirflowSkipException):
+    """No compaction is started; `allowed` is the setting, 0 if none ever is."""
+
+    def __init__(self, tombstones: int, allowed: int) -> None:
+        super().__init__(
+            f"{tombstones} tombstones were written; a compaction is started after more than {allowed}"
+            if allowed
+            else f"{tombstones} tombstones were written; compaction_after_tombstones is 0, so nothing is started"
+        )
+        self.tombstones = tombstones
+        self.allowed = allowed
+
+
 class AnnounceTombstones(BaseOperator):
     """After all shards or lanes of a run, whatever became of them: those that failed may have written some before."""
 
@@ -37,11 +50,7 @@ class AnnounceTombstones(BaseOperator):
         written = by_table(context["ti"].xcom_pull(task_ids=sorted(self.upstream_task_ids)) or [])
         total = written.total()
         if not worth_telling(total, allowed):
-            raise AirflowSkipException(
-                f"{total} tombstones were written; a compaction is started after more than {allowed}"
-                if allowed
-                else f"{total} tombstones were written; compaction_after_tombstones is 0, so nothing is started"
-            )
+            raise TooFewTombstones(total, allowed)
         told: dict[str, Any] = {"tombstones": total, "tables": dict(written.most_common(_TABLES_TOLD))}
         context["outlet_events"][tombstones_asset()].extra = {**told, "run_id": context["run_id"]}
         self.log.info("%s tombstones were written, more than %s: the DAG compaction is told", total, allowed)

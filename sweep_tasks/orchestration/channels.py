@@ -38,9 +38,21 @@ class NotDelivered(SweepflowError):
 
     code = "not_delivered"
 
-    def __init__(self, sentence: str, worth_another_try: bool) -> None:
-        super().__init__(sentence)
+    def __init__(
+        self,
+        sentence: str,
+        worth_another_try: bool,
+        *,
+        field: str,
+        reason: str,
+        server: str | None = None,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(sentence, field=field, reason=reason)
         self.worth_another_try = worth_another_try
+        self.server = server
+        """Of mail alone: the address of a webhook is a secret."""
+        self.status = status
 
 
 class Channel(Protocol):
@@ -71,16 +83,37 @@ def deliver(channel: Channel, alert: Alert, attempts: int) -> bool:
     try:
         retrying(channel.send, alert)
     except NotDelivered as error:
-        log.error(f"the alert about {alert.key} did not go out by {channel.name}: {error}")
+        log.error(
+            f"the alert about {alert.key} did not go out by {channel.name}: {error}",
+            code=error.code,
+            alert=alert.key,
+            channel=channel.name,
+            field=error.field,
+            reason=error.reason,
+            server=error.server,
+            status=error.status,
+        )
         return False
     except Exception as error:
-        log.error(f"the alert about {alert.key} did not go out by {channel.name}: a defect ({type(error).__name__})")
+        log.error(
+            f"the alert about {alert.key} did not go out by {channel.name}: a defect ({type(error).__name__})",
+            code="defect",
+            alert=alert.key,
+            channel=channel.name,
+        )
         return False
     return True
 
 
 def write_to_log(alert: Alert) -> None:
-    log.error(f"alert: {alert.text}", dag=alert.dag_id, run=alert.run_id, failed_tasks=list(alert.failed_tasks))
+    log.error(
+        f"alert: {alert.text}",
+        code="alert",
+        kind=alert.kind.value,
+        dag=alert.dag_id,
+        run=alert.run_id,
+        failed_tasks=list(alert.failed_tasks),
+    )
 
 
 class Mail:
@@ -88,7 +121,7 @@ class Mail:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._server = f"the mail server {settings.alert_smtp_host}:{settings.alert_smtp_port}"
+        self._server = f"{settings.alert_smtp_host}:{settings.alert_smtp_port}"
 
     def send(self, alert: Alert) -> None:
         trusted = _trusted(self._settings)
@@ -97,25 +130,23 @@ class Mail:
                 self._log_in(server, trusted)
                 refused = server.send_message(self._message(alert))
             if refused:
-                log.warning(f"{self._server} refused {len(refused)} of the recipients in alert_smtp_to")
+                log.warning(f"the mail server {self._server} refused {len(refused)} of the recipients in alert_smtp_to")
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
-            raise self._refused("the recipients", min(codes)) from None
+            raise self._refused("the recipients", min(codes), "recipients_refused") from None
+        except smtplib.SMTPAuthenticationError as error:
+            raise self._refused("user or password", error.smtp_code, "login_refused") from None
         except smtplib.SMTPResponseException as error:
-            what = "user or password" if isinstance(error, smtplib.SMTPAuthenticationError) else "the message"
-            raise self._refused(what, error.smtp_code) from None
+            raise self._refused("the message", error.smtp_code, "message_refused") from None
         except smtplib.SMTPNotSupportedError:
-            raise NotDelivered(
-                f"{self._server} does not offer what was asked for; check alert_smtp_tls and alert_smtp_user", False
-            ) from None
+            problem = "does not offer what was asked for; check alert_smtp_tls and alert_smtp_user"
+            raise self._failed(problem, False, "alert_smtp_tls", "not_supported") from None
         except ssl.SSLError:
-            raise NotDelivered(
-                f"{self._server} could not be talked to encrypted; check alert_smtp_tls, its certificate and "
-                "alert_ca_file",
-                False,
-            ) from None
+            problem = "could not be talked to encrypted; check alert_smtp_tls, its certificate and alert_ca_file"
+            raise self._failed(problem, False, "alert_ca_file", "tls_failed") from None
         except (OSError, smtplib.SMTPException) as error:
-            raise NotDelivered(f"{self._server} can't be reached or hung up ({type(error).__name__})", True) from None
+            problem = f"can't be reached or hung up ({type(error).__name__})"
+            raise self._failed(problem, True, "alert_smtp_host", "unreachable") from None
 
     def _connected(self, trusted: ssl.SSLContext) -> smtplib.SMTP:
         host, port = self._settings.alert_smtp_host or "", self._settings.alert_smtp_port
@@ -141,8 +172,21 @@ class Mail:
         message.set_content(alert.text)
         return message
 
-    def _refused(self, what: str, code: int) -> NotDelivered:
-        return NotDelivered(f"{self._server} refused {what} (code {code})", worth_another_try=400 <= code < 500)
+    def _refused(self, what: str, code: int, reason: str) -> NotDelivered:
+        retry = 400 <= code < 500
+        return self._failed(f"refused {what} (code {code})", retry, "alert_smtp_host", reason, code)
+
+    def _failed(
+        self, problem: str, worth_another_try: bool, field: str, reason: str, status: int | None = None
+    ) -> NotDelivered:
+        return NotDelivered(
+            f"the mail server {self._server} {problem}",
+            worth_another_try,
+            field=field,
+            reason=reason,
+            server=self._server,
+            status=status,
+        )
 
 
 class Webhook:
@@ -159,16 +203,35 @@ class Webhook:
         except urllib.error.HTTPError as error:
             error.close()
             raise NotDelivered(
-                f"alert_webhook_url answered with {error.code}", error.code >= 500 or error.code == _SLOW_DOWN
+                f"alert_webhook_url answered with {error.code}",
+                error.code >= 500 or error.code == _SLOW_DOWN,
+                field="alert_webhook_url",
+                reason="bad_status",
+                status=error.code,
             ) from None
         except http.client.InvalidURL:
-            raise NotDelivered("alert_webhook_url is not an address that can be posted to", False) from None
+            raise NotDelivered(
+                "alert_webhook_url is not an address that can be posted to",
+                False,
+                field="alert_webhook_url",
+                reason="not_an_address",
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             refused = isinstance(getattr(error, "reason", error), ssl.SSLError)
             why = "its certificate is not trusted; check alert_ca_file" if refused else type(error).__name__
-            raise NotDelivered(f"alert_webhook_url can't be reached ({why})", not refused) from None
+            raise NotDelivered(
+                f"alert_webhook_url can't be reached ({why})",
+                not refused,
+                field="alert_ca_file" if refused else "alert_webhook_url",
+                reason="tls_failed" if refused else "unreachable",
+            ) from None
         except ValueError:
-            raise NotDelivered("alert_webhook_url or alert_webhook_token holds what can't be sent", False) from None
+            raise NotDelivered(
+                "alert_webhook_url or alert_webhook_token holds what can't be sent",
+                False,
+                field="alert_webhook_token",
+                reason="not_sendable",
+            ) from None
 
     def _request(self, alert: Alert) -> urllib.request.Request:
         url, token = self._settings.alert_webhook_url, self._settings.alert_webhook_token
@@ -190,4 +253,6 @@ def _trusted(settings: Settings) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=settings.alert_ca_file)
     except OSError:
-        raise NotDelivered("alert_ca_file can't be read or holds no certificate", False) from None
+        raise NotDelivered(
+            "alert_ca_file can't be read or holds no certificate", False, field="alert_ca_file", reason="unreadable"
+        ) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.sdk import BaseBranchOperator, BaseOperator, Param
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 MEASURE, PLAN, COMPACT, MEASURE_AGAIN, REPORT = "measure", "plan", "compact", "measure_again", "report"
+SHOW_RANGES = "sweepflow compaction ranges"
 
 
 def compaction_form() -> dict[str, Param]:
@@ -75,8 +76,8 @@ class PrepareCompaction(BaseBranchOperator):
         try:
             settings = load_settings()
             if nothing := nothing_to_compact(settings):
-                for line in (nothing, *left_by_sweeps(settings)):
-                    self.log.info("%s", line)
+                for note in (nothing, *left_by_sweeps(settings)):
+                    self.log.info("%s", note.sentence)
                 return []
             if any(measured_by_spark(settings.compaction_nodes[node]) for node in self.nodes):
                 spark_connection()
@@ -86,25 +87,34 @@ class PrepareCompaction(BaseBranchOperator):
         return [task_of(node, MEASURE) for node in self.nodes]
 
 
-def nothing_to_compact(settings: Settings) -> str | None:
-    """Why there is nothing to do, in a sentence."""
+class Note(NamedTuple):
+    """Of a run that has nothing to do: what people read in its log."""
+
+    code: str
+    sentence: str
+
+
+def nothing_to_compact(settings: Settings) -> Note | None:
+    """Why there is nothing to do."""
     from sweep_tasks.store import StoreLocation
 
     location = StoreLocation.parse(settings.store)
     if not location.cassandra:
-        return (
+        return Note(
+            "no_tombstones",
             f"nothing to compact: a store of kind {location.scheme} has no tombstones, what is deleted is gone; "
-            "'sweepflow compaction vacuum --dry-run' says whether its file has room to give back"
+            "'sweepflow compaction vacuum --dry-run' says whether its file has room to give back",
         )
     if not settings.compaction_nodes:
-        return (
-            "nothing to compact: the setting compaction_nodes names no node; 'sweepflow compaction ranges' shows where "
-            "sweeps have left tombstones"
+        return Note(
+            "no_nodes",
+            f"nothing to compact: the setting compaction_nodes names no node; '{SHOW_RANGES}' shows where sweeps have "
+            "left tombstones",
         )
     return None
 
 
-def left_by_sweeps(settings: Settings) -> list[str]:
+def left_by_sweeps(settings: Settings) -> list[Note]:
     """Where no node is described, what an operator may run on each: by what sweeps have counted. It is a hint, and a
     run that has nothing to do does not fail for the want of it."""
     from sweep_tasks.compaction.by_ranges import told_of_all
@@ -115,10 +125,13 @@ def left_by_sweeps(settings: Settings) -> list[str]:
     try:
         ranges = told_of_all(settings)
     except SweepflowError as error:
-        return [f"what sweeps have left can't be told: {error}"]
+        return [Note(error.code, f"what sweeps have left can't be told: {error}")]
     return [
-        f"{each['table']}: sweeps have left {each['tombstones']} tombstones between tokens {each['first_token']} and "
-        f"{each['last_token']}, {each['droppable']} of them past gc_grace: {each['command']}"
+        Note(
+            "tombstones_left",
+            f"{each['table']}: sweeps have left {each['tombstones']} tombstones between tokens {each['first_token']} "
+            f"and {each['last_token']}, {each['droppable']} of them past gc_grace: {each['command']}",
+        )
         for each in ranges
     ]
 
@@ -269,7 +282,7 @@ class CheckReads(BaseOperator):
 
     def _failed(self, node: str, context: Context) -> Iterator[tuple[str, str]]:
         for problem in self._found(context, node, REPORT).get("failed", ()):
-            yield f"node {node}: {problem}", f"node {node}, a compaction failed"
+            yield f"node {node}: {problem}", about_failed(node)
 
     def _unread(self, node: str, context: Context) -> Iterator[tuple[str, str]]:
         from sweep_tasks.compaction.sentences import unread
@@ -277,7 +290,7 @@ class CheckReads(BaseOperator):
         told = self._found(context, node, REPORT) or self._measured(context, node)
         if problems := told.get("unreadable"):
             way_out = "where it is all of them, see how compaction_nodes has sstabledump started"
-            yield f"node {node}: {unread(problems)}; {way_out}", f"node {node}, files that can't be read"
+            yield f"node {node}: {unread(problems)}; {way_out}", about_unread(node)
 
     def _measured(self, context: Context, node: str) -> dict[str, Any]:
         return self._found(context, node, MEASURE_AGAIN) or self._found(context, node, MEASURE)
@@ -295,6 +308,16 @@ def near_failing(node: str, run: Mapping[str, Any]) -> tuple[str, str]:
 
     sentence = f"node {node}, {sentences.near_failing(run)}; the report of the run says what keeps them"
     return sentence, f"node {node}, table {run['table']}, token {run['token']}"
+
+
+def about_failed(node: str) -> str:
+    """What a failed compaction is about, the same in every run."""
+    return f"node {node}, a compaction failed"
+
+
+def about_unread(node: str) -> str:
+    """What files that could not be read are about, the same in every run."""
+    return f"node {node}, files that can't be read"
 
 
 def measured_line(document: Mapping[str, Any]) -> str:

@@ -35,12 +35,17 @@ def send_once(alert: Alert) -> bool:
         settings = load_settings()
     except SweepflowError as error:
         write_to_log(alert)
-        log.error(f"the alert about {alert.key} is in this log only: {error}")
+        log.error(
+            f"the alert about {alert.key} is in this log only: {error}",
+            code="only_logged",
+            alert=alert.key,
+            field=error.field,
+        )
         return False
     claim = Claim(alert)
     mine = _in_store(settings, claim.take)
     if mine is False:
-        log.info(f"{alert.key} was alerted about already")
+        log.info(f"{alert.key} was alerted about already", code="already_sent", alert=alert.key)
         return False
     out = _send(alert if mine else replace(alert, note=MAY_COME_TWICE), settings)
     if mine:
@@ -69,7 +74,14 @@ def _in_store(settings: Settings, work: Callable[[Store], T]) -> T | None:
         with open_store(settings.store, settings.model_copy(update=patience)) as store:
             return work(store)
     except SweepflowError as error:
-        log.warning(f"what was alerted about can't be looked up or remembered, alerts may come twice: {error}")
+        log.warning(
+            f"what was alerted about can't be looked up or remembered, alerts may come twice: {error}",
+            code="memory_unavailable",
+            error=error.code,
+        )
     except Exception as error:
-        log.warning(f"what was alerted about can't be looked up or remembered: a defect ({type(error).__name__})")
+        log.warning(
+            f"what was alerted about can't be looked up or remembered: a defect ({type(error).__name__})",
+            code="memory_defect",
+        )
     return None

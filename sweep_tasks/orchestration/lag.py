@@ -24,6 +24,7 @@ def check_lag(store: Store, settings: Settings, clock: Clock, until_ms: int | No
     if late:
         raise LagObjectiveMissed(
             f"lag: {'; '.join(sentences(late, allowed))}; 'sweepflow status' shows what holds the sweep up: mend that "
-            "and sweep again, or raise sweep_tasks_at_once or the objective"
+            "and sweep again, or raise sweep_tasks_at_once or the objective",
+            late,
         )
     return lags

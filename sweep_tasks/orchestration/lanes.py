@@ -114,7 +114,7 @@ def planned(store: Store, settings: Settings, clock: Clock, params: Mapping[str,
     if params["table"]:
         return _by_hand(store, settings, params)
     if params["from_row"]:
-        raise BadValue("from_row", "is a row of one table; name the table, or leave it empty")
+        raise BadValue("from_row", "is a row of one table; name the table, or leave it empty", reason="no_table")
     return dict(_by_turns(store, settings, clock))
 
 

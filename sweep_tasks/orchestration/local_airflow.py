@@ -285,7 +285,8 @@ def _claim(folder: Path) -> BinaryIO:
     except BlockingIOError:
         claim.close()
         raise AirflowNotReady(
-            f"airflow: {folder} is in use by an Airflow that is still up; stop that one, or name another folder"
+            f"airflow: {folder} is in use by an Airflow that is still up; stop that one, or name another folder",
+            reason="in_use",
         ) from None
     return claim
 

@@ -32,7 +32,7 @@ class SparkAppOwner(Owner):
         app_id = self.detail(record, "app_id")
         answers = {setting: self._heard(setting, app_id) for setting in _ASKED if getattr(self.settings, setting)}
         if not answers:
-            raise OwnerSilent(f"spark: nobody can be asked; set {MASTER} or {HISTORY}")
+            raise OwnerSilent(f"spark: nobody can be asked; set {MASTER} or {HISTORY}", reason="not_configured")
         return concluded(answers.get(MASTER), answers.get(HISTORY))
 
     def close(self) -> None:
@@ -44,7 +44,8 @@ class SparkAppOwner(Owner):
             found = self._get(setting, path)
             return on_master(found, app_id) if setting == MASTER else in_history(found)
         except (KeyError, TypeError, IndexError):
-            return OwnerSilent(f"spark: what answers at {setting} is not Spark; correct the address")
+            problem = f"spark: what answers at {setting} is not Spark; correct the address"
+            return OwnerSilent(problem, field=setting, reason="not_spark")
         except OwnerSilent as silent:
             return silent
 
@@ -57,11 +58,13 @@ class SparkAppOwner(Owner):
                 return None
             return answer.raise_for_status().json()
         except httpx.HTTPStatusError:
-            raise OwnerSilent(f"spark: {setting} was answered with {answer.status_code}; correct the address") from None
+            problem = f"spark: {setting} was answered with {answer.status_code}; correct the address"
+            raise OwnerSilent(problem, field=setting, reason="bad_status") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise OwnerSilent(
+            problem = (
                 f"spark: {setting} gave no answer ({type(error).__name__}); correct the address, or start the server"
-            ) from None
+            )
+            raise OwnerSilent(problem, field=setting, reason="no_answer") from None
 
 
 def on_master(page: Any, app_id: str) -> Answer:

@@ -14,7 +14,7 @@ import structlog
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.opening import open_store
-from sweep_tasks.orchestration.alert import Alert
+from sweep_tasks.orchestration.alert import Alert, AlertKind
 from sweep_tasks.orchestration.names import COMPACTION, PROTECTED_TIMESTAMPS
 from sweep_tasks.orchestration.sent import Claim
 
@@ -30,18 +30,22 @@ def send_if_new(about: Collection[str], send: Callable[[], bool], dag_id: str = 
             claims = [_claim(dag_id, each) for each in about] if again_s else []
             new = [claim for claim in claims if claim.take(store)]
             if claims and not new:
-                log.info("all of this was alerted about already")
+                log.info("all of this was alerted about already", code="already_sent")
                 return
             out = send()
             for claim in new:
                 claim.remember(store, again_s) if out else claim.drop(store)
     except SweepflowError as error:
-        log.warning(f"what was alerted about can't be looked up, alerts may come twice: {error}")
+        log.warning(
+            f"what was alerted about can't be looked up, alerts may come twice: {error}",
+            code="memory_unavailable",
+            error=error.code,
+        )
         send()
 
 
 def _claim(dag_id: str, about: str) -> Claim:
-    return Claim(Alert(dag_id, about, "needs attention", "", ""))
+    return Claim(Alert(dag_id, about, AlertKind.NEEDS_ATTENTION, "needs attention", "", ""))
 
 
 def _again_s(dag_id: str, settings: Settings) -> int:

@@ -26,8 +26,10 @@ from airflow.utils.types import DagRunType
 from structlog.testing import capture_logs
 
 from sweep_tasks.errors import LagObjectiveMissed
-from sweep_tasks.orchestration.alert import Alert
+from sweep_tasks.orchestration.alert import AFTER_DEADLINE, AFTER_FAILURE, Alert, AlertKind, failure
 from sweep_tasks.orchestration.alerts import SweepNotifier, deadline_alert, failure_alert
+from sweep_tasks.orchestration.delivery import MAY_COME_TWICE
+from tests.support.lines import values_in
 from tests.support.processes import in_processes
 from tests.support.receivers import HOST, Hook, free_port, mail_server, web_server
 
@@ -100,6 +102,10 @@ def fail_runs(_: int, runs: int) -> None:
         run_fails(dag, f"manual__{run}")
 
 
+def with_code(lines: list[Any], code: str) -> list[Any]:
+    return [line for line in lines if line.get("code") == code]
+
+
 class TestWhatIsTold:
     def test_a_failed_run_is_told_with_its_task_advice_and_link(self, dag: DAG, hook: Hook) -> None:
         run_fails(dag)
@@ -107,42 +113,48 @@ class TestWhatIsTold:
         assert (post.document["dag"], post.document["run"], post.document["failed_tasks"]) == (
             DAG_ID, RUN, ["conservative_0"],
         )  # fmt: skip
-        assert post.document["happened"] == "failed"
-        assert "clear them" in post.document["what_to_do"]
+        assert (post.document["kind"], post.document["error"], post.document["deadline"]) == ("failed", None, None)
+        assert post.document["what_to_do"] == AFTER_FAILURE
         assert post.document["link"].endswith(f"/dags/{DAG_ID}/runs/scheduled__2026-01-01T10%3A00%3A00%2B00%3A00")
 
     def test_a_missed_deadline_is_told_from_the_triggerer(self, dag: DAG, hook: Hook) -> None:
         assert deadline_passes(dag)[-1] == "success"
         (post,) = hook.posts
         assert (post.document["dag"], post.document["run"]) == (DAG_ID, RUN)
-        assert post.document["happened"] == "has not succeeded by its deadline, 2026-01-01 10:00:00+00:00"
-        assert "waits for its pool" in post.document["what_to_do"]
+        assert (post.document["kind"], post.document["deadline"]) == ("late", "2026-01-01 10:00:00+00:00")
+        assert post.document["deadline"] in post.document["happened"]
+        assert post.document["what_to_do"] == AFTER_DEADLINE
 
     def test_a_run_without_a_task_to_name_is_told_all_the_same(self, dag: DAG, hook: Hook) -> None:
         failure_alert()({"dag": dag, "run_id": RUN, "reason": "timed_out"})
-        assert hook.posts[0].document["happened"] == "failed: it ran longer than it may"
+        assert hook.posts[0].document["kind"] == "timed_out"
         assert hook.posts[0].document["failed_tasks"] == []
 
     def test_our_own_errors_are_quoted_and_others_are_not(self, dag: DAG, hook: Hook) -> None:
         """Somebody else's message may hold a line of a log, and with it anything."""
         failure_alert().notify({"dag": dag, "run_id": "1", "exception": LagObjectiveMissed("lag: far behind")})
         failure_alert().notify({"dag": dag, "run_id": "2", "exception": RuntimeError("row 0a value secret")})
-        assert [post.document["happened"] for post in hook.posts] == ["failed: lag: far behind", "failed"]
+        ours, other = (post.document for post in hook.posts)
+        assert (ours["kind"], ours["error"]) == ("failed", "behind")
+        assert ours["happened"].endswith(": lag: far behind")
+        assert other == failure({"dag": dag, "run_id": "2"}).document()
+        assert (other["kind"], other["error"]) == ("failed", None)
 
     def test_of_many_failed_tasks_the_first_are_named_and_the_others_counted(self) -> None:
-        alert = Alert(DAG_ID, RUN, "failed", "do", "link", tuple(f"t{n:02}" for n in range(30)))
-        assert "Failed tasks: t00, " in alert.text
-        assert "t18, t19 and 10 more" in alert.text
+        tasks = tuple(f"t{n:02}" for n in range(30))
+        alert = Alert("dag", "run", AlertKind.FAILED, "failed", "do", "link", tasks)
+        assert values_in(alert.text) == [*tasks[:20], "10"]
 
     @pytest.mark.usefixtures("settled")
     def test_the_log_has_it_when_nothing_else_is_configured(self, dag: DAG) -> None:
         with capture_logs() as lines:
             run_fails(dag)
             run_fails(dag)
-        alerts = [line for line in lines if line["event"].startswith("alert: ")]
-        assert len(alerts) == 1
-        assert (alerts[0]["log_level"], alerts[0]["dag"], alerts[0]["run"]) == ("error", DAG_ID, RUN)
-        assert f"{DAG_ID}/{RUN}/0 was alerted about already" in [line["event"] for line in lines]
+        (alert,) = with_code(lines, "alert")
+        assert (alert["log_level"], alert["kind"], alert["dag"], alert["run"]) == ("error", "failed", DAG_ID, RUN)
+        assert alert["failed_tasks"] == ["conservative_0"]
+        (second,) = with_code(lines, "already_sent")
+        assert second["alert"] == f"{DAG_ID}/{RUN}/0"
 
 
 class TestOnce:
@@ -154,12 +166,12 @@ class TestOnce:
     def test_a_run_that_is_late_and_then_fails_is_told_once(self, dag: DAG, hook: Hook) -> None:
         deadline_passes(dag)
         run_fails(dag)
-        assert [post.document["happened"][:17] for post in hook.posts] == ["has not succeeded"]
+        assert [post.document["kind"] for post in hook.posts] == ["late"]
 
     def test_a_run_that_fails_and_is_then_late_is_told_once(self, dag: DAG, hook: Hook) -> None:
         run_fails(dag)
         deadline_passes(dag)
-        assert [post.document["happened"] for post in hook.posts] == ["failed"]
+        assert [post.document["kind"] for post in hook.posts] == ["failed"]
 
     def test_another_run_is_another_alert(self, dag: DAG, hook: Hook) -> None:
         run_fails(dag, "manual__1")
@@ -200,7 +212,7 @@ class TestTrouble:
         run_fails(dag)
         deadline_passes(dag)
         run_fails(dag)
-        assert [post.document["happened"][:6] for post in hook.posts] == ["failed", "has no"]
+        assert [post.document["kind"] for post in hook.posts] == ["failed", "late"]
 
     @pytest.mark.parametrize("store", ["sqlite:////nowhere/store.db", "sqlite:///", "cassandra://away/keyspace"])
     def test_without_a_store_it_goes_out_and_says_that_it_may_come_twice(
@@ -209,21 +221,21 @@ class TestTrouble:
         settled.setenv("SWEEPFLOW_STORE", store)
         with capture_logs() as lines:
             run_fails(dag)
-        assert hook.posts[0].document["text"].endswith("so it may come more than once.")
-        assert any("alerts may come twice" in line["event"] for line in lines)
+        assert hook.posts[0].document["text"].endswith(MAY_COME_TWICE)
+        assert with_code(lines, "memory_unavailable")
 
     def test_wrong_settings_leave_the_log(self, dag: DAG, hook: Hook, settled: pytest.MonkeyPatch) -> None:
         settled.setenv("SWEEPFLOW_RETENTION_S", "soon")
         with capture_logs() as lines:
             run_fails(dag)
         assert hook.posts == []
-        assert any(line["event"].startswith("alert: ") for line in lines)
-        assert "is in this log only: setting retention_s" in lines[-1]["event"]
+        assert with_code(lines, "alert")
+        assert (lines[-1]["code"], lines[-1]["field"]) == ("only_logged", "setting retention_s")
 
     def test_a_context_it_does_not_know_breaks_nothing(self) -> None:
         with capture_logs() as lines:
             SweepNotifier().notify({})
-        assert "no alert could be made" in lines[-1]["event"]
+        assert (lines[-1]["code"], lines[-1]["error"]) == ("no_alert", "KeyError")
 
 
 class TestSecrets:
@@ -232,11 +244,11 @@ class TestSecrets:
         code = (
             "import logging, sys; logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)\n"
             "from sweep_tasks.config import load_settings\n"
-            "from sweep_tasks.orchestration.alert import Alert\n"
+            "from sweep_tasks.orchestration.alert import Alert, AlertKind\n"
             "from sweep_tasks.orchestration.delivery import send_once\n"
             "settings = load_settings()\n"
             "print(settings, repr(settings), settings.model_dump(), settings.model_dump_json())\n"
-            "assert not send_once(Alert('d', 'r', 'failed', 'do', 'link'))\n"
+            "assert not send_once(Alert('d', 'r', AlertKind.FAILED, 'failed', 'do', 'link'))\n"
         )
         port = str(free_port())
         environment = {
@@ -250,33 +262,48 @@ class TestSecrets:
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=240
         )
         assert ran.returncode == 0, ran.stderr
-        assert "did not go out by mail" in ran.stdout + ran.stderr
-        assert "did not go out by webhook" in ran.stdout + ran.stderr
+        failed = [line for line in ran.stdout.splitlines() if "code=not_delivered" in line]
+        assert len(failed) == 2
+        assert all(any(f"channel={channel}" in line for line in failed) for channel in ("mail", "webhook"))
         assert "s3cr3t" not in ran.stdout + ran.stderr
 
     @pytest.mark.parametrize(
-        ("variables", "sentence"),
+        ("variables", "reason", "named"),
         [
-            ({"WEBHOOK_URL": "s3cr3t.example"}, "setting: alert_webhook_url must start with https:// or http://"),
-            ({"WEBHOOK_URL": "http://h", "WEBHOOK_TOKEN": "s3cr3t"}, "alert_webhook_token would go out unencrypted"),
-            ({"SMTP_HOST": "h", "SMTP_FROM": "a@b"}, "alert_smtp_host needs alert_smtp_from and alert_smtp_to"),
-            ({"SMTP_PASSWORD": "s3cr3t"}, "alert_smtp_user and alert_smtp_password go together"),
+            ({"WEBHOOK_URL": "s3cr3t.example"}, "not_an_address", ["alert_webhook_url"]),
+            ({"WEBHOOK_URL": "http://h", "WEBHOOK_TOKEN": "s3cr3t"}, "token_unencrypted", ["alert_webhook_token"]),
+            (
+                {"SMTP_HOST": "h", "SMTP_FROM": "a@b"},
+                "no_addresses",
+                ["alert_smtp_host", "alert_smtp_from", "alert_smtp_to"],
+            ),
+            ({"SMTP_PASSWORD": "s3cr3t"}, "incomplete_login", ["alert_smtp_user", "alert_smtp_password"]),
             (
                 {"SMTP_USER": "u", "SMTP_PASSWORD": "s3cr3t", "SMTP_TLS": "none"},
-                "alert_smtp_password would go out unencrypted",
+                "password_unencrypted",
+                ["alert_smtp_password"],
             ),
         ],
     )
     def test_settings_that_are_refused_are_not_shown_in_the_traceback(
-        self, variables: dict[str, str], sentence: str
+        self, variables: dict[str, str], reason: str, named: list[str]
     ) -> None:
-        code = "from sweep_tasks.config import load_settings; load_settings()"
+        code = (
+            "from sweep_tasks.config import load_settings\n"
+            "from sweep_tasks.errors import BadValue\n"
+            "try:\n"
+            "    load_settings()\n"
+            "except BadValue as error:\n"
+            "    print(error.field, error.reason)\n"
+            "    raise\n"
+        )
         environment = {f"SWEEPFLOW_ALERT_{name}": value for name, value in variables.items()}
         ran = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=240
         )
         assert ran.returncode == 1
-        assert sentence in ran.stderr
+        assert ran.stdout.split() == ["setting", reason]
+        assert all(setting in ran.stderr for setting in named)
         assert "s3cr3t" not in ran.stderr
 
 

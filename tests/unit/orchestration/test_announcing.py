@@ -10,7 +10,14 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from sweep_tasks.orchestration.announcing import AnnounceTombstones, by_table, tombstones_asset, worth_telling
+from sweep_tasks.orchestration.announcing import (
+    AnnounceTombstones,
+    TooFewTombstones,
+    by_table,
+    tombstones_asset,
+    worth_telling,
+)
+from tests.support.lines import values_in
 
 SHARDS: dict[str, dict[str, Any] | None] = {
     "a": {"tombstones": {"shop.orders": 600, "shop.items": 3}},
@@ -46,13 +53,18 @@ def test_what_all_shards_wrote_is_told_by_table(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_as_many_as_are_allowed_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AirflowSkipException, match=r"1103 tombstones were written; .* after more than 1103"):
+    with pytest.raises(TooFewTombstones) as skipped:
         announced(monkeypatch, 1_103)
+    assert (skipped.value.tombstones, skipped.value.allowed) == (1_103, 1_103)
+    assert values_in(str(skipped.value)) == ["1103", "1103"]
+    assert issubclass(TooFewTombstones, AirflowSkipException), "the task is skipped, not failed"
 
 
 def test_nought_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AirflowSkipException, match="compaction_after_tombstones is 0"):
+    with pytest.raises(TooFewTombstones) as skipped:
         announced(monkeypatch, 0)
+    assert (skipped.value.tombstones, skipped.value.allowed) == (1_103, 0)
+    assert "compaction_after_tombstones" in str(skipped.value)
     assert not worth_telling(10**9, 0)
 
 

@@ -15,6 +15,7 @@ from sweep_tasks.orchestration.exporting import (
     export_form,
     readable,
 )
+from tests.support.lines import values_in
 
 
 @pytest.fixture
@@ -54,8 +55,9 @@ def test_the_form_begins_with_the_tables_of_the_settings() -> None:
 
 
 def test_a_folder_must_be_named() -> None:
-    with pytest.raises(BadValue, match="setting export_folder: is not given; name the folder that exports go to"):
+    with pytest.raises(BadValue) as refused:
         export_folder(Settings())
+    assert refused.value.field == "setting export_folder"
     assert export_folder(Settings(export_folder=Path("exports"))).is_absolute()
 
 
@@ -70,8 +72,9 @@ def test_a_summary_is_a_line_that_a_person_reads() -> None:
         "kind": "increment", "ts": 9, "folder": "/x/9", "since": "../7", "tables": {"a.b": {}, "a.c": {}},
         "puts": 12, "deletes": 3, "files": 2, "made": True, "seconds": {"writing": 1.25, "counting": 0.25},
     }  # fmt: skip
-    assert readable(summary) == (
-        "increment export since ../7: 12 cells, 3 deleted of 2 tables as of 9 in /x/9 in 1.5 s"
-    )
-    full = summary | {"kind": "full", "since": None, "deletes": 0, "made": False}
-    assert readable(full) == "full export: 12 cells of 2 tables as of 9 in /x/9, which was there already"
+    line = readable(summary)
+    assert line.startswith("increment ")
+    assert values_in(line) == ["../7", "12", "3", "2", "9", "/x/9", "1.5"]
+    line = readable(summary | {"kind": "full", "since": None, "deletes": 0, "made": False})
+    assert line.startswith("full ")
+    assert values_in(line) == ["12", "2", "9", "/x/9"], "nothing was deleted, and it took no time: it was there"

@@ -16,6 +16,7 @@ def test_a_folder_that_another_airflow_uses_is_refused_before_anything_is_starte
     airflow = LocalAirflow(tmp_path, Settings())
     with (tmp_path / "claim").open("ab") as another:
         fcntl.flock(another, fcntl.LOCK_EX)
-        with pytest.raises(AirflowNotReady, match="in use by an Airflow that is still up"):
+        with pytest.raises(AirflowNotReady) as refused:
             airflow.start()
+    assert refused.value.reason == "in_use"
     assert not (tmp_path / "airflow.db").exists()

@@ -11,6 +11,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.machine import machine_slot, task_folder
+from tests.support.lines import values_in
 
 CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
 
@@ -32,8 +33,10 @@ def hold(settings: Settings, held: Event) -> None:
 def test_a_strategy_has_as_many_places_as_the_setting_says(tmp_path: Path) -> None:
     settings = Settings(task_folder=tmp_path, sweep_tasks_at_once=2)
     with machine_slot(settings, CONSERVATIVE, refuse), machine_slot(settings, CONSERVATIVE, refuse):
-        with pytest.raises(Waits, match="2 conservative shards are swept on this machine already"):
+        with pytest.raises(Waits) as waits:
             machine_slot(settings, CONSERVATIVE, refuse).__enter__()
+        assert values_in(str(waits.value)) == ["2"]
+        assert all(name in str(waits.value) for name in (CONSERVATIVE, "sweep_tasks_at_once"))
         with machine_slot(settings, THOROUGH, refuse):
             pass
     with machine_slot(settings, CONSERVATIVE, refuse):

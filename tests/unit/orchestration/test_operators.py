@@ -38,8 +38,10 @@ def test_what_an_order_leaves_open_is_no_argument() -> None:
 
 
 def test_an_end_that_is_no_moment_is_refused() -> None:
-    with pytest.raises(BadValue, match=r"until: .* is not a moment"):
+    with pytest.raises(BadValue) as refused:
         moment_ms("2026-11-16/2026-11-17")
+    assert refused.value.field == "until"
+    assert "2026-11-16/2026-11-17" in str(refused.value)
 
 
 def test_no_argument_of_a_task_carries_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,9 +72,10 @@ def test_what_a_task_did_is_counted_once_for_each_try_in_the_store_and_told_to_a
 
 def test_only_what_may_pass_is_tried_again() -> None:
     assert type(explained(StoreBusy("store: locked"))) is AirflowException
-    final = explained(NotInitialised("sqlite:///x.db"))
+    error = NotInitialised("sqlite:///x.db")
+    final = explained(error)
     assert isinstance(final, AirflowFailException)
-    assert "run 'sweepflow init" in str(final)
+    assert str(final) == str(error)
 
 
 @pytest.fixture
@@ -107,4 +110,4 @@ def test_without_setpriv_the_driver_runs_all_the_same_and_the_log_says_so(fake_s
     (few / "dirname").symlink_to("/usr/bin/dirname")
     done = guarded(fake_spark, str(few))
     assert done.stdout == "0 job.py a b\n"
-    assert "setpriv is missing" in done.stderr
+    assert "setpriv" in done.stderr

@@ -13,9 +13,10 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import OwnerSilent
 from sweep_tasks.model import TableRef
-from sweep_tasks.orchestration.owner_spark import SparkAppOwner, concluded
+from sweep_tasks.orchestration.owner_spark import HISTORY, MASTER, SparkAppOwner, concluded
 from sweep_tasks.protection.owners import SPARK_APP, Answer
 from sweep_tasks.protection.records import Mode, Record, Target
+from tests.support.lines import values_in
 from tests.support.receivers import HOST, free_port
 
 RUNNING, FINISHED, GONE = Answer.RUNNING, Answer.FINISHED, Answer.GONE
@@ -91,28 +92,44 @@ def page(status: int, text: bytes) -> Iterator[str]:
 
 
 def test_without_an_address_the_settings_are_named() -> None:
-    with pytest.raises(OwnerSilent, match="set spark_master_ui_url or spark_history_url"):
+    with pytest.raises(OwnerSilent) as error:
         ask()
+    assert error.value.reason == "not_configured"
+    assert all(setting in str(error.value) for setting in (MASTER, HISTORY))
 
 
 @pytest.mark.parametrize("setting", ["spark_master_ui_url", "spark_history_url"])
 def test_an_address_where_nobody_is_or_that_is_none_is_named_by_its_setting(setting: str) -> None:
     for address in (f"http://{HOST}:{free_port()}", "not an address"):
-        with pytest.raises(OwnerSilent, match=f"^spark: {setting} gave no answer"):
+        with pytest.raises(OwnerSilent) as error:
             ask(**{setting: address})
+        assert (error.value.field, error.value.reason) == (setting, "no_answer")
+        assert setting in str(error.value)
 
 
 @pytest.mark.parametrize("setting", ["spark_master_ui_url", "spark_history_url"])
 @pytest.mark.parametrize(
-    ("status", "text"), [(500, b""), (200, b"<html>"), (200, b"{}"), (200, b"[]"), (200, b'{"attempts":[]}')]
+    ("status", "text", "reason"),
+    [
+        (500, b"", "bad_status"),
+        (200, b"<html>", "no_answer"),
+        (200, b"{}", "not_spark"),
+        (200, b"[]", "not_spark"),
+        (200, b'{"attempts":[]}', "not_spark"),
+    ],
 )
-def test_a_page_that_is_not_spark_says_nothing_about_an_application(setting: str, status: int, text: bytes) -> None:
+def test_a_page_that_is_not_spark_says_nothing_about_an_application(
+    setting: str, status: int, text: bytes, reason: str
+) -> None:
     with page(status, text) as address, pytest.raises(OwnerSilent) as error:
         ask(**{setting: address})
+    assert (error.value.field, error.value.reason) == (setting, reason)
     assert setting in str(error.value)
     assert "pa55" not in str(error.value)
 
 
 def test_a_master_that_has_no_such_page_is_none() -> None:
-    with page(404, b"") as address, pytest.raises(OwnerSilent, match="was answered with 404"):
+    with page(404, b"") as address, pytest.raises(OwnerSilent) as error:
         ask(spark_master_ui_url=address)
+    assert (error.value.field, error.value.reason) == (MASTER, "bad_status")
+    assert values_in(str(error.value)) == ["404"]

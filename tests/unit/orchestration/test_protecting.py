@@ -9,7 +9,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from sweep_tasks.errors import BadValue
+from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, NotInitialised, SweepflowError, UnknownTable
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.observation.entering import OPERATIONS
 from sweep_tasks.observation.tally import Tally
@@ -121,32 +121,48 @@ def other_tables(sqlite: Store, catalog: ProtectionCatalog) -> int:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "sentence"),
+    ("attempt", "kind", "attributes", "shown"),
     [
-        (too_old, r"protection: 50 can no longer be protected, .* protect 90 or a later timestamp"),
-        (other_tables, r"protection: a record 'backup/monday/protect' stands with other tables"),
-        (lambda *_: protect(tables="shop.none"), r"table: shop\.none does not exist"),
-        (lambda *_: protect(tables=" , "), r"targets: name at least one table"),
-        (lambda *_: protect(timestamp="soon"), r"timestamp: 'soon' is not a timestamp"),
+        (too_old, AlreadySwept, {"ts": 50, "earliest": 90}, ["50", "90"]),
+        (other_tables, AlreadyExists, {}, ["backup/monday/protect"]),
+        (lambda *_: protect(tables="shop.none"), UnknownTable, {"table": TableRef.parse("shop.none")}, ["shop.none"]),
+        (lambda *_: protect(tables=" , "), BadValue, {"field": "targets"}, []),
+        (lambda *_: protect(timestamp="soon"), BadValue, {"field": "timestamp"}, ["soon"]),
     ],
 )
 def test_what_would_fail_again_is_one_sentence_and_not_tried_again(
-    attempt: Callable[[Store, ProtectionCatalog], int], sentence: str, sqlite: Store, catalog: ProtectionCatalog
+    attempt: Callable[[Store, ProtectionCatalog], int],
+    kind: type[SweepflowError],
+    attributes: dict[str, Any],
+    shown: list[str],
+    sqlite: Store,
+    catalog: ProtectionCatalog,
 ) -> None:
-    with pytest.raises(AirflowFailException, match=sentence):
+    with pytest.raises(AirflowFailException) as failed:
         attempt(sqlite, catalog)
+    error = failed.value.__context__
+    assert isinstance(error, kind)
+    assert {name: getattr(error, name) for name in attributes} == attributes
+    assert str(failed.value) == str(error)
+    assert all(value in str(error) for value in shown)
 
 
 def test_a_store_that_is_not_there_is_an_error_of_both_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////no/such/store.db")
     for task in (protect, release):
-        with pytest.raises(AirflowException, match=r"^store: "):
+        with pytest.raises(AirflowException) as failed:
             task()
+        error = failed.value.__context__
+        assert isinstance(error, NotInitialised)
+        assert error.where == "sqlite:////no/such/store.db"
+        assert str(failed.value) == str(error)
 
 
 def test_another_mode_is_refused_when_the_dag_is_read() -> None:
-    with pytest.raises(BadValue, match=r"mode: 'until' is neither at nor after"):
+    with pytest.raises(BadValue) as refused:
         ProtectTimestamp(task_id="protect", tables="shop.*", mode="until")
+    assert refused.value.field == "mode"
+    assert "until" in str(refused.value)
 
 
 def test_tasks_in_the_block_stand_between_setup_and_teardown() -> None:

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sweep_tasks.orchestration.alert import Alert
+from sweep_tasks.orchestration.alert import Alert, AlertKind
 from sweep_tasks.orchestration.sent import CLAIM_MS, Claim
 from sweep_tasks.store import Store
 from tests.support.clock import ManualClock
 
-ALERT = Alert("dag", "run", "failed", "do", "link")
+ALERT = Alert("dag", "run", AlertKind.FAILED, "failed", "do", "link")
 
 
 def test_one_of_two_gets_the_claim(store: Store) -> None:

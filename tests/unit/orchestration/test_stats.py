@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
 from airflow.sdk.observability import stats
+from airflow.sdk.observability.metrics import stats_utils
 
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreBusy
@@ -41,7 +41,7 @@ def figures() -> Iterator[Figures]:
     made = Figures()
     stats.initialize(factory=lambda: made, export_legacy_names=False)  # type: ignore[arg-type, return-value]
     yield made
-    stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+    stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
 
 
 def test_operations_of_a_task_are_told_with_those_that_did_not_happen(figures: Figures) -> None:
