@@ -82,14 +82,17 @@ class Transaction(Snapshot):
 
     def _check_value(self, value: bytes) -> None:
         if not isinstance(value, bytes):
-            raise BadValue("value", f"expected bytes, got {type(value).__name__}")
+            raise BadValue("value", f"expected bytes, got {type(value).__name__}", reason="wrong_type")
         if not value:
-            raise BadValue("value", "is empty, which in the store means deleted; use delete() to delete")
+            raise BadValue(
+                "value", "is empty, which in the store means deleted; use delete() to delete", reason="empty"
+            )
         if len(value) > self._max_value_bytes:
             raise BadValue(
                 "value",
                 f"has {len(value)} bytes, at most {self._max_value_bytes} are allowed; split it, or raise the setting "
                 "max_value_bytes",
+                reason="too_long",
             )
 
     # --- reading, with our own writes on top ------------------------------------------------------------------------
@@ -172,11 +175,15 @@ class Transaction(Snapshot):
     def _check_may_write(self) -> None:
         self._check_open()
         if self._lease is None:
-            raise ReadOnlyRefused("transaction: it is read-only and writes nothing; begin one without read_only")
+            raise ReadOnlyRefused(
+                "transaction: it is read-only and writes nothing; begin one without read_only", reason="write"
+            )
 
     def _check_open(self) -> None:
         if not self._open:
-            raise TransactionEnded(f"transaction: the one started at {self.start} has ended; begin a new one")
+            raise TransactionEnded(
+                f"transaction: the one started at {self.start} has ended; begin a new one", start=self.start
+            )
 
     def __enter__(self) -> Transaction:
         return self
