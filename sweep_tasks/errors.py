@@ -316,11 +316,26 @@ class LegacySweepCancelled(AlreadyExists):
         )
 
 
+class AlreadyPaused(AlreadyExists):
+    """`what` is a table or everything, `by` the user who paused it; nothing was changed."""
+
+    def __init__(self, what: str, by: str) -> None:
+        super().__init__(f"pause: {what} is paused already, by {by}")
+        self.what = what
+        self.by = by
+
+
 class SweepingPaused(SweepflowError):
     """Somebody has paused it; nothing was changed."""
 
     code = "paused"
     exit_code = EXIT_CONFLICT
+
+    def __init__(self, what: str, by: str, why: str, lift: str) -> None:
+        super().__init__(f"pause: {what} is paused by {by}: {why}; {lift} lifts it")
+        self.what = what
+        self.by = by
+        self.why = why
 
 
 class LagObjectiveMissed(SweepflowError):

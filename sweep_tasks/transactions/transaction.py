@@ -45,7 +45,7 @@ class Transaction(Snapshot):
     ) -> None:
         super().__init__(reading, start, refuse_thorough=lease is None)
         self._committer = committer
-        self._lease = lease
+        self.lease = lease
         self._ended = ended
         self._max_value_bytes = max_value_bytes
         self._writes: dict[TableRef, dict[Cell, bytes]] = {}
@@ -138,7 +138,7 @@ class Transaction(Snapshot):
     def protect(self, record: Record) -> None:
         """Protect a timestamp if this transaction commits. It is held from now on, and let go again if it aborts."""
         self._check_may_write()
-        if self._lease and not self._lease.stamp(self.start):
+        if self.lease and not self.lease.stamp(self.start):
             raise lease_lost(self.start)
         self._protecting.protect(record)
 
@@ -154,9 +154,9 @@ class Transaction(Snapshot):
         self._check_open()
         self._open = False
         try:
-            if (self._writes or self._protecting) and self._committer and self._lease:
+            if (self._writes or self._protecting) and self._committer and self.lease:
                 tables = {table: self.metadata(table) for table in self._writes}
-                self.commit_ts = self._committer.commit(self.start, self._lease, self._writes, tables, self._protecting)
+                self.commit_ts = self._committer.commit(self.start, self.lease, self._writes, tables, self._protecting)
         finally:
             self._give_lease_back()
         return self.commit_ts
@@ -169,12 +169,12 @@ class Transaction(Snapshot):
             self._give_lease_back()
 
     def _give_lease_back(self) -> None:
-        if self._lease:
-            self._ended(self._lease)
+        if self.lease:
+            self._ended(self.lease)
 
     def _check_may_write(self) -> None:
         self._check_open()
-        if self._lease is None:
+        if self.lease is None:
             raise ReadOnlyRefused(
                 "transaction: it is read-only and writes nothing; begin one without read_only", reason="write"
             )
