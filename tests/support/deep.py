@@ -16,9 +16,7 @@ def deep_cell(store: SQLiteStore, table: TableRef, cell: Cell, versions: int, va
     with store.connections.writing() as connection:
 
         def name_of(ref: TableRef) -> str:
-            (number,) = connection.execute(
-                "SELECT catalog.id FROM catalog WHERE catalog.name = ?", (str(ref),)
-            ).fetchone()
+            (number,) = connection.execute("SELECT id FROM main.catalog WHERE name = ?", (str(ref),)).fetchone()
             return quoted(physical_name(ref, number))
 
         connection.executemany(

@@ -25,7 +25,7 @@ class Made(NamedTuple):
     def contents(self) -> tuple[Any, ...]:
         cells = self.store.scan(TABLE, MAX_TS, limit=10_000).items
         with closing(sqlite3.connect(self.path)) as connection:
-            schema = connection.execute("SELECT * FROM sqlite_schema ORDER BY 1, 2").fetchall()
+            schema = connection.execute("SELECT type, tbl_name, name, sql FROM sqlite_schema ORDER BY 1, 3").fetchall()
             versions = [connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")]
         return cells, self.store.tables(), schema, versions
 
