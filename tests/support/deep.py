@@ -16,7 +16,9 @@ def deep_cell(store: SQLiteStore, table: TableRef, cell: Cell, versions: int, va
     with store.connections.writing() as connection:
 
         def name_of(ref: TableRef) -> str:
-            (number,) = connection.execute("SELECT id FROM main.catalog WHERE name = ?", (str(ref),)).fetchone()
+            (number,) = connection.execute(
+                "SELECT main.catalog.id FROM main.catalog WHERE name = ?", (str(ref),)
+            ).fetchone()
             return quoted(physical_name(ref, number))
 
         connection.executemany(
