@@ -132,7 +132,7 @@ def _loops(url: str) -> dict[tuple[int, int], float]:
 
 
 def _loop(store: CassandraStore, statements: int, depth: int) -> None:
-    session, name = store._connection.session, store._catalog.physical(TABLE)
+    session, name = store.connection.session, store.catalog.physical(TABLE)
     fresh = TimestampService(store).fresh()
     delete = session.prepare(
         f"DELETE FROM {name} USING TIMESTAMP ? WHERE key = ? AND column1 = ? AND column2 > ? AND column2 <= ?"
@@ -141,7 +141,7 @@ def _loop(store: CassandraStore, statements: int, depth: int) -> None:
     def batches() -> Iterator[tuple[BatchStatement, tuple[()]]]:
         ordered = sorted(enumerate(_cells()), key=lambda each: Murmur3Token.hash_fn(each[1].row))
         for part in chunks(ordered, statements):
-            batch = BatchStatement(BatchType.UNLOGGED, consistency_level=store._connection.write_level)
+            batch = BatchStatement(BatchType.UNLOGGED, consistency_level=store.connection.write_level)
             for number, (row, column) in part:
                 batch.add(delete, (fresh, row, column, ~(20 * (number // WRITES) + 11), 0))
             yield batch, ()

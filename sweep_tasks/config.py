@@ -76,7 +76,7 @@ def _words(given: Any) -> Any:
     try:
         return shlex.split(given) if isinstance(given, str) else given
     except ValueError as error:
-        raise PydanticCustomError("command", "is not a command: {problem}", {"problem": str(error)}) from None
+        raise PydanticCustomError("not_a_command", "is not a command: {problem}", {"problem": str(error)}) from None
 
 
 def _folders(given: Any) -> Any:
@@ -104,7 +104,8 @@ class CompactionNode(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_used(self) -> Self:
-        return _without(_node_problem(self), self)
+        _check_node(self)
+        return self
 
 
 class ByName(dict[str, Any]):
@@ -129,13 +130,13 @@ def _from_json(given: Any, example: str) -> Any:
     try:
         return json.loads(given, parse_float=Decimal) if given.strip() else {}
     except (ValueError, RecursionError):
-        raise PydanticCustomError("json", "is not JSON; write it like {example}", {"example": example}) from None
+        raise PydanticCustomError("not_json", "is not JSON; write it like {example}", {"example": example}) from None
 
 
 def _named(nodes: dict[str, CompactionNode]) -> ByNode:
     for name in nodes:
         if not _NODE_NAME.fullmatch(name):
-            raise PydanticCustomError("name", "a node's name is letters, digits, dots, dashes and underscores")
+            raise PydanticCustomError("bad_name", "a node's name is letters, digits, dots, dashes and underscores")
     return ByNode(nodes)
 
 
@@ -394,7 +395,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _cassandra_can_be_logged_in_to(self) -> Self:
-        return _without(_cassandra_problem(self), self)
+        _check_cassandra(self)
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -414,11 +416,11 @@ def load_settings(**overrides: Any) -> Settings:
     """The settings in force; `overrides` stand above the environment."""
     file = os.environ.get(FILE_VARIABLE)
     if file and not Path(file).is_file():
-        raise BadValue(FILE_VARIABLE, f"names {file}, which is not a file; correct or unset it")
+        raise BadValue(FILE_VARIABLE, f"names {file}, which is not a file; correct or unset it", reason="not_a_file")
     try:
         return Settings(**overrides)
     except tomllib.TOMLDecodeError as error:
-        raise BadValue(FILE_VARIABLE, f"{file} is not TOML: {error}") from error
+        raise BadValue(FILE_VARIABLE, f"{file} is not TOML: {error}", reason="not_toml") from error
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         field = f"setting {'.'.join(map(str, first['loc']))}".rstrip()
@@ -431,18 +433,25 @@ def _without(problem: str | None, settings: Checked) -> Checked:
     return settings
 
 
-def _node_problem(node: CompactionNode) -> str | None:
+def _refused(reason: str, problem: str) -> PydanticCustomError:
+    return PydanticCustomError(reason, "{problem}", {"problem": problem})
+
+
+def _check_node(node: CompactionNode) -> None:
     if not all(folder.startswith("/") for folder in node.data):
-        return (
-            "data names the node's data folders, by their whole paths: /var/lib/cassandra/data; [] if none is in reach"
+        raise _refused(
+            "not_absolute",
+            "data names the node's data folders, by their whole paths: /var/lib/cassandra/data; [] if none is in reach",
         )
     for name in ("nodetool", "sstabledump", "sstablemetadata"):
         if not getattr(node, name):
-            return f"{name} is empty; leave it out, or name the command"
+            raise _refused("empty", f"{name} is empty; leave it out, or name the command")
     for name in ("prefix", "nodetool", "sstabledump", "sstablemetadata"):
         if _has_password(getattr(node, name)):
-            return f"{name} has a password, which every user of the machine could see; use -pwf and a file, or a key"
-    return None
+            raise _refused(
+                "password",
+                f"{name} has a password, which every user of the machine could see; use -pwf and a file, or a key",
+            )
 
 
 def _has_password(words: Sequence[str]) -> bool:
@@ -452,15 +461,14 @@ def _has_password(words: Sequence[str]) -> bool:
     return any(word.startswith("-p") for word in takewhile(lambda word: word.startswith("-"), behind))
 
 
-def _cassandra_problem(settings: Settings) -> str | None:
+def _check_cassandra(settings: Settings) -> None:
     if bool(settings.cassandra_user) != bool(settings.cassandra_password):
-        return "cassandra_user and cassandra_password go together; give both or neither"
+        raise _refused("incomplete_login", "cassandra_user and cassandra_password go together; give both or neither")
     for name in ("ca_file", "cert_file", "key_file"):
         if getattr(settings, f"cassandra_{name}") and not settings.cassandra_tls:
-            return f"cassandra_{name} is of no use without encryption; set cassandra_tls to true"
+            raise _refused("needs_tls", f"cassandra_{name} is of no use without encryption; set cassandra_tls to true")
     if settings.cassandra_key_file and not settings.cassandra_cert_file:
-        return "cassandra_key_file needs cassandra_cert_file as well"
-    return None
+        raise _refused("needs_certificate", "cassandra_key_file needs cassandra_cert_file as well")
 
 
 def _alert_problem(settings: Settings) -> tuple[LiteralString, str] | None:

@@ -110,6 +110,8 @@ class NewerSchema(StoreError):
         super().__init__(
             f"store: {where} has schema {found}, this version knows up to {known}; upgrade sweepflow to open it"
         )
+        self.found = found
+        self.known = known
 
 
 class OlderSchema(StoreError):
@@ -117,6 +119,9 @@ class OlderSchema(StoreError):
         super().__init__(
             f"store: {where} has schema {found}, this version needs {known}; run 'sweepflow init --store {where}' once"
         )
+        self.where = where
+        self.found = found
+        self.known = known
 
 
 class StoreBusy(StoreError):
@@ -141,7 +146,24 @@ class OutcomeUnknown(StoreError):
 
 
 class TransactionError(SweepflowError):
+    """`start` is the timestamp of the transaction, `table` the one that caused the error, `threshold` how far that
+    table was swept."""
+
     exit_code = EXIT_CONFLICT
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        reason: str | None = None,
+        start: int | None = None,
+        table: object = None,
+        threshold: int | None = None,
+    ) -> None:
+        super().__init__(message, reason=reason)
+        self.start = start
+        self.table = table
+        self.threshold = threshold
 
 
 class TransactionEnded(TransactionError):
@@ -172,12 +194,14 @@ class CommitUnknown(TransactionError):
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
 
+    start: int
+
     def __init__(self, start: int) -> None:
         super().__init__(
             f"transaction: whether the one started at {start} committed is not known, the store does not answer; "
-            "ask again with the start timestamp when it does, before running it a second time"
+            "ask again with the start timestamp when it does, before running it a second time",
+            start=start,
         )
-        self.start = start
 
 
 class WriterStillCommitting(TransactionError):
@@ -201,13 +225,16 @@ class SnapshotSwept(TransactionError):
     code = "snapshot_swept"
     retryable = True
 
+    threshold: int
+
     def __init__(self, table: object, at: int, threshold: int) -> None:
         super().__init__(
             f"table: {table} was swept up to {threshold}, a snapshot at {at} can no longer be read; "
-            f"read at {threshold} or later, or protect the timestamp before it is swept"
+            f"read at {threshold} or later, or protect the timestamp before it is swept",
+            table=table,
+            threshold=threshold,
         )
         self.at = at
-        self.threshold = threshold
 
 
 # --- the queue and the sweep ------------------------------------------------------------------------------------
@@ -231,6 +258,15 @@ class TransactionTooLarge(SweepflowError):
 
     code = "limit_exceeded"
     exit_code = EXIT_BAD_INPUT
+
+    def __init__(self, shard: int, writes: int, most: int) -> None:
+        super().__init__(
+            f"transaction: {writes} writes fall to shard {shard}, at most {most} fit; split the transaction, or raise "
+            "the number of shards"
+        )
+        self.shard = shard
+        self.writes = writes
+        self.most = most
 
 
 class LegacySweepRunning(AlreadyExists):
@@ -280,11 +316,26 @@ class LegacySweepCancelled(AlreadyExists):
         )
 
 
+class AlreadyPaused(AlreadyExists):
+    """`what` is a table or everything, `by` the user who paused it; nothing was changed."""
+
+    def __init__(self, what: str, by: str) -> None:
+        super().__init__(f"pause: {what} is paused already, by {by}")
+        self.what = what
+        self.by = by
+
+
 class SweepingPaused(SweepflowError):
     """Somebody has paused it; nothing was changed."""
 
     code = "paused"
     exit_code = EXIT_CONFLICT
+
+    def __init__(self, what: str, by: str, why: str, lift: str) -> None:
+        super().__init__(f"pause: {what} is paused by {by}: {why}; {lift} lifts it")
+        self.what = what
+        self.by = by
+        self.why = why
 
 
 class LagObjectiveMissed(SweepflowError):

@@ -43,7 +43,7 @@ def vacuum(
         elif isinstance(found, MemoryStore):
             document = _document(None, None, None, dry_run)
         else:
-            raise BadValue("store", _elsewhere(found))
+            raise BadValue("store", _elsewhere(found), reason="has_tombstones")
         run.answer(document, lambda out: _print(out, document))
 
 

@@ -52,7 +52,7 @@ class Node:
         )
         write_configuration(self.folder, yaml)
         self._write_tools()
-        return start_process(self._daemon(), self.log, dies_with_parent=dies_with_parent)
+        return start_process(self.daemon_command(), self.log, dies_with_parent=dies_with_parent)
 
     def nodetool(self, *arguments: str) -> str:
         try:
@@ -115,7 +115,7 @@ class Node:
     def _jmx_port(self) -> int:
         return self.state.jmx_ports[self.number - 1]
 
-    def _daemon(self) -> list[str]:
+    def daemon_command(self) -> list[str]:
         properties = {
             "cassandra.config": (self.folder / "cassandra.yaml").as_uri(),
             "cassandra.storagedir": self.folder,

@@ -64,7 +64,7 @@ def coarse(ts: int) -> int:
 
 def checked_shard(shard: int) -> int:
     if not 0 <= shard < MAX_SHARDS:
-        raise BadValue("shard", f"{shard} is out of range; shards are 0 to {MAX_SHARDS - 1}")
+        raise BadValue("shard", f"{shard} is out of range; shards are 0 to {MAX_SHARDS - 1}", reason="out_of_range")
     return shard
 
 
@@ -92,7 +92,7 @@ def metadata_bytes(metadata: Metadata) -> bytes:
 
 def read_metadata(data: bytes) -> Metadata:
     if len(data) != 4:
-        raise BadValue("bytes", f"metadata has {len(data)} bytes instead of 4")
+        raise BadValue("bytes", f"metadata has {len(data)} bytes instead of 4", reason="wrong_length")
     word = int.from_bytes(data, "big")
     if word & 0xFFFF:
         raise BadValue("bytes", "the last sixteen bits of the metadata are in use, and no version knows them")
@@ -117,7 +117,7 @@ def read_cells_row(row: bytes) -> tuple[int, Metadata]:
     partition, at = read_var_long(row, 8)
     found = partition, read_metadata(row[at:])
     if cells_row(*found) != row:
-        raise BadValue("bytes", "the row's hash or form is not that of a queue row")
+        raise BadValue("bytes", "the row's hash or form is not that of a queue row", reason="wrong_hash")
     return found
 
 

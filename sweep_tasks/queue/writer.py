@@ -72,10 +72,7 @@ class QueueWriter:
         queued = self._by_target(writes, tables)
         for target, entries in queued.items():
             if len(entries) > DEDICATED_WRITES * MAX_DEDICATED_ROWS:
-                raise TransactionTooLarge(
-                    f"transaction: {len(entries)} writes fall to shard {target[1]}, at most "
-                    f"{DEDICATED_WRITES * MAX_DEDICATED_ROWS} fit; split the transaction, or raise the number of shards"
-                )
+                raise TransactionTooLarge(target[1], len(entries), DEDICATED_WRITES * MAX_DEDICATED_ROWS)
         self._mark_partition(start, queued, put)
         modulus = start % FINE
         shared: dict[Cell, bytes] = {}

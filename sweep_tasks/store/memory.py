@@ -33,16 +33,16 @@ Row = dict[bytes, Versions]
 
 
 @dataclass(slots=True)
-class _Register:
+class MemoryRegister:
     value: bytes
     expires_ms: int | None
 
 
 @dataclass(slots=True)
-class _Table:
+class MemoryTable:
     metadata: TableMetadata
     rows: dict[bytes, Row] = field(default_factory=dict)
-    registers: dict[bytes, dict[bytes, _Register]] = field(default_factory=dict)
+    registers: dict[bytes, dict[bytes, MemoryRegister]] = field(default_factory=dict)
     row_index: list[bytes] | None = None
     """The rows in order; None when a row came or went since it was made."""
 
@@ -74,17 +74,17 @@ class _Table:
 
 class MemoryStore(Store):
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
-        self._tables: dict[TableRef, _Table] = {}
+        self.clock = clock or SystemClock()
+        self.contents: dict[TableRef, MemoryTable] = {}
         self._lock = threading.RLock()
 
     # --- tables -------------------------------------------------------------------------------------------------
 
     def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
         with self._lock:
-            if table in self._tables:
+            if table in self.contents:
                 return False
-            self._tables[table] = _Table(metadata)
+            self.contents[table] = MemoryTable(metadata)
             return True
 
     def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
@@ -97,12 +97,12 @@ class MemoryStore(Store):
 
     def drop_table(self, table: TableRef) -> bool:
         with self._lock:
-            return self._tables.pop(table, None) is not None
+            return self.contents.pop(table, None) is not None
 
     def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
         with self._lock:
-            wanted = sorted(self._tables) if only is None else only
-            return {ref: self._tables[ref].metadata for ref in wanted if ref in self._tables}
+            wanted = sorted(self.contents) if only is None else only
+            return {ref: self.contents[ref].metadata for ref in wanted if ref in self.contents}
 
     # --- cells: reading -----------------------------------------------------------------------------------------
 
@@ -263,12 +263,12 @@ class MemoryStore(Store):
             if any(self._standing(found, Cell(row, column)) != change.expected for column, change in changes.items()):
                 return False
             registers = found.registers.setdefault(row, {})
-            expires_ms = None if ttl_ms is None else self._clock.now_ms() + ttl_ms
+            expires_ms = None if ttl_ms is None else self.clock.now_ms() + ttl_ms
             for column, change in changes.items():
                 if change.new is None:
                     registers.pop(column, None)
                 else:
-                    registers[column] = _Register(change.new, expires_ms)
+                    registers[column] = MemoryRegister(change.new, expires_ms)
             return True
 
     def remove(self, table: TableRef, cells: Iterable[Cell]) -> None:
@@ -281,9 +281,9 @@ class MemoryStore(Store):
         with self._lock:
             return super().update(table, cell, change)
 
-    def _standing(self, table: _Table, cell: Cell) -> bytes | None:
+    def _standing(self, table: MemoryTable, cell: Cell) -> bytes | None:
         register = table.registers.get(cell.row, {}).get(cell.column)
-        if register is None or (register.expires_ms is not None and register.expires_ms <= self._clock.now_ms()):
+        if register is None or (register.expires_ms is not None and register.expires_ms <= self.clock.now_ms()):
             return None
         return register.value
 
@@ -292,8 +292,8 @@ class MemoryStore(Store):
     def close(self) -> None:
         """Nothing is held outside the process."""
 
-    def _table(self, table: TableRef) -> _Table:
-        found = self._tables.get(table)
+    def _table(self, table: TableRef) -> MemoryTable:
+        found = self.contents.get(table)
         if found is None:
             raise UnknownTable(table)
         return found

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from sweep_tasks.clock import Clock, SystemClock
-from sweep_tasks.errors import AlreadyExists, NotFound, SweepingPaused, UnknownTable
+from sweep_tasks.errors import AlreadyPaused, NotFound, SweepingPaused, UnknownTable
 from sweep_tasks.model import Cell, TableRef
 from sweep_tasks.store.contract import Change, Store
 from sweep_tasks.store.system import PAUSES
@@ -67,7 +67,7 @@ class Pauses:
         cell = _cell(table)
         stands = self._store.put_if_absent(PAUSES, {cell: wanted})[cell]
         if stands != wanted:
-            raise AlreadyExists(f"pause: {named(table)} is paused already, by {Pause(*json.loads(stands)).by}")
+            raise AlreadyPaused(named(table), Pause(*json.loads(stands)).by)
 
     def resume(self, table: TableRef | None) -> Pause:
         """What is lifted. A table that was dropped meanwhile may be resumed all the same."""
@@ -85,7 +85,7 @@ class Pauses:
         for what, pause in ((None, everything), (table, tables.get(table) if table else None)):
             if pause:
                 lift = f"'sweepflow resume {what or '--everything'}'"
-                raise SweepingPaused(f"pause: {named(what)} is paused by {pause.by}: {pause.reason}; {lift} lifts it")
+                raise SweepingPaused(named(what), pause.by, pause.reason, lift)
 
 
 def named(table: TableRef | None) -> str:

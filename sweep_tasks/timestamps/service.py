@@ -58,6 +58,12 @@ class TimestampService:
             answer.set_result(range(first, first + count))
             first += count
 
+    @property
+    def waiting(self) -> int:
+        """How many callers the next call to the store will answer."""
+        with self._queueing:
+            return len(self._asked)
+
     def move_past(self, ts: int) -> None:
         """Never hand out `ts` or anything below it again. A lower value than today's has no effect."""
         checked_timestamp(ts)
@@ -71,7 +77,9 @@ class TimestampService:
         def moved(current: bytes | None) -> bytes:
             greatest = step(stored_long(current))
             if greatest > MAX_TS:
-                raise BadValue("timestamp", "no timestamps are left below the greatest 64-bit integer")
+                raise BadValue(
+                    "timestamp", "no timestamps are left below the greatest 64-bit integer", reason="exhausted"
+                )
             return var_long(greatest)
 
         return stored_long(self._store.update(TIMESTAMP, _GREATEST, moved))

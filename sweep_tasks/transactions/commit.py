@@ -84,7 +84,8 @@ class Committer:
         if outcome != commit:
             self._undo(start, writes, tables, protecting)
             raise TransactionAborted(
-                f"transaction: the one started at {start} was taken for dead and rolled back; run it again"
+                f"transaction: the one started at {start} was taken for dead and rolled back; run it again",
+                reason="rolled_back",
             )
         if protecting:
             protecting.committed()
@@ -95,12 +96,17 @@ class Committer:
             if now.metadata.strategy != tables[table].strategy:
                 raise TransactionAborted(
                     f"transaction: the sweep strategy of {table} changed while the one started at {start} was open; "
-                    "run it again"
+                    "run it again",
+                    reason="strategy_changed",
+                    table=table,
                 )
             if start < now.for_writers:
                 raise TransactionAborted(
                     f"transaction: {table} was swept up to {now.for_writers}, past the one started at {start}; "
-                    "run it again"
+                    "run it again",
+                    reason="swept",
+                    start=start,
+                    threshold=now.for_writers,
                 )
 
     def _look_for_others(self, start: int, table: TableRef, cells: Collection[Cell]) -> None:
@@ -169,5 +175,6 @@ def lease_lost(start: int) -> LeaseLost:
 
 def _conflict(start: int, table: TableRef) -> WriteConflict:
     return WriteConflict(
-        f"transaction: another writer committed to cells of {table} after {start}, when this one started; run it again"
+        f"transaction: another writer committed to cells of {table} after {start}, when this one started; run it again",
+        table=table,
     )

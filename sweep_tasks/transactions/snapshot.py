@@ -152,7 +152,9 @@ class Snapshot:
         if self._refuse_thorough and self.metadata(table).strategy is SweepStrategy.THOROUGH:
             raise ReadOnlyRefused(
                 f"table: {table} is swept thoroughly, and a read-only transaction holds no lease to keep what it "
-                "reads; use an ordinary transaction, or make the table conservative"
+                "reads; use an ordinary transaction, or make the table conservative",
+                reason="thorough",
+                table=table,
             )
         return table
 

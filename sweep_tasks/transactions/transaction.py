@@ -45,7 +45,7 @@ class Transaction(Snapshot):
     ) -> None:
         super().__init__(reading, start, refuse_thorough=lease is None)
         self._committer = committer
-        self._lease = lease
+        self.lease = lease
         self._ended = ended
         self._max_value_bytes = max_value_bytes
         self._writes: dict[TableRef, dict[Cell, bytes]] = {}
@@ -82,14 +82,17 @@ class Transaction(Snapshot):
 
     def _check_value(self, value: bytes) -> None:
         if not isinstance(value, bytes):
-            raise BadValue("value", f"expected bytes, got {type(value).__name__}")
+            raise BadValue("value", f"expected bytes, got {type(value).__name__}", reason="wrong_type")
         if not value:
-            raise BadValue("value", "is empty, which in the store means deleted; use delete() to delete")
+            raise BadValue(
+                "value", "is empty, which in the store means deleted; use delete() to delete", reason="empty"
+            )
         if len(value) > self._max_value_bytes:
             raise BadValue(
                 "value",
                 f"has {len(value)} bytes, at most {self._max_value_bytes} are allowed; split it, or raise the setting "
                 "max_value_bytes",
+                reason="too_long",
             )
 
     # --- reading, with our own writes on top ------------------------------------------------------------------------
@@ -135,7 +138,7 @@ class Transaction(Snapshot):
     def protect(self, record: Record) -> None:
         """Protect a timestamp if this transaction commits. It is held from now on, and let go again if it aborts."""
         self._check_may_write()
-        if self._lease and not self._lease.stamp(self.start):
+        if self.lease and not self.lease.stamp(self.start):
             raise lease_lost(self.start)
         self._protecting.protect(record)
 
@@ -151,9 +154,9 @@ class Transaction(Snapshot):
         self._check_open()
         self._open = False
         try:
-            if (self._writes or self._protecting) and self._committer and self._lease:
+            if (self._writes or self._protecting) and self._committer and self.lease:
                 tables = {table: self.metadata(table) for table in self._writes}
-                self.commit_ts = self._committer.commit(self.start, self._lease, self._writes, tables, self._protecting)
+                self.commit_ts = self._committer.commit(self.start, self.lease, self._writes, tables, self._protecting)
         finally:
             self._give_lease_back()
         return self.commit_ts
@@ -166,17 +169,21 @@ class Transaction(Snapshot):
             self._give_lease_back()
 
     def _give_lease_back(self) -> None:
-        if self._lease:
-            self._ended(self._lease)
+        if self.lease:
+            self._ended(self.lease)
 
     def _check_may_write(self) -> None:
         self._check_open()
-        if self._lease is None:
-            raise ReadOnlyRefused("transaction: it is read-only and writes nothing; begin one without read_only")
+        if self.lease is None:
+            raise ReadOnlyRefused(
+                "transaction: it is read-only and writes nothing; begin one without read_only", reason="write"
+            )
 
     def _check_open(self) -> None:
         if not self._open:
-            raise TransactionEnded(f"transaction: the one started at {self.start} has ended; begin a new one")
+            raise TransactionEnded(
+                f"transaction: the one started at {self.start} has ended; begin a new one", start=self.start
+            )
 
     def __enter__(self) -> Transaction:
         return self

@@ -69,11 +69,11 @@ def empty(store: CassandraStore) -> None:
 
 
 def session_of(store: CassandraStore) -> Session:
-    return store._connection.session
+    return store.connection.session
 
 
 def full_name(store: CassandraStore, table: TableRef) -> str:
-    return store._catalog.physical(table)
+    return store.catalog.physical(table)
 
 
 def physical_name(store: CassandraStore, table: TableRef) -> str:

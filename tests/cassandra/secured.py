@@ -69,7 +69,7 @@ def secured_node(folder: Path) -> Iterator[SecuredNode]:
         survives_kill=False,
     )
     write_configuration(node.folder, yaml + _locks(both, certificate))
-    started = start_process(node._daemon(), node.log, dies_with_parent=True)
+    started = start_process(node.daemon_command(), node.log, dies_with_parent=True)
     secured = SecuredNode(f"cassandra://{node.address}:{state.native_port}/secured?replication=1", certificate, key)
     try:
         deadline = time.monotonic() + PATIENCE_S

@@ -102,9 +102,10 @@ def test_with_two_nodes_down_a_run_fails_and_moves_nothing(promises: Promises, n
     before = promises.position()
     nodes.kill(2)
     nodes.kill(3)
-    with pytest.raises(StoreError, match=r"copies must take part and 1 can|copies answered in time") as failed:
+    with pytest.raises(StoreError) as failed:
         promises.sweep()
     assert failed.value.exit_code == 4
+    assert failed.value.reason in ("too_few_replicas", "timed_out")
     a_bulk_call_gives_up_early(promises.store)
     nodes.restart(2)
     nodes.restart(3)

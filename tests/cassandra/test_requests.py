@@ -22,15 +22,16 @@ class Watched:
 
     def __init__(self, store: CassandraStore) -> None:
         self.most = self.total = 0
-        self._open: list[ResponseFuture] = []
+        self._session = session_of(store)
         self._lock = threading.Lock()
-        session_of(store).add_request_init_listener(self._began)
+        self._session.add_request_init_listener(self._began)
 
-    def _began(self, future: ResponseFuture) -> None:
+    def _began(self, _: ResponseFuture) -> None:
+        """Called right before a request is sent."""
         with self._lock:
             self.total += 1
-            self._open = [*(each for each in self._open if not each._event.is_set()), future]
-            self.most = max(self.most, len(self._open))
+            sent = sum(sum(pool["in_flights"]) for pool in self._session.get_pool_state().values())
+            self.most = max(self.most, sent + 1)
 
 
 def test_no_more_requests_are_under_way_than_allowed(place: Place, cassandra: CassandraStore) -> None:

@@ -34,8 +34,9 @@ def keyspace(place: Place, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_nothing_is_made_by_opening(keyspace: str) -> None:
-    with pytest.raises(NotInitialised, match="run 'sweepflow init --store cassandra://"):
+    with pytest.raises(NotInitialised) as refused:
         open_store(keyspace, SETTINGS)
+    assert refused.value.where == keyspace
 
 
 def test_many_at_once_make_one_store(keyspace: str) -> None:
@@ -52,16 +53,17 @@ def test_many_at_once_make_one_store(keyspace: str) -> None:
 def test_a_store_of_another_version_is_not_opened(keyspace: str, place: Place) -> None:
     address = CassandraAddress.parse(keyspace.removeprefix("cassandra:"))
     assert initialise(address, SETTINGS, STEPS[:2])
-    with pytest.raises(OlderSchema, match=f"has schema 2, this version needs {len(STEPS)}; run 'sweepflow init"):
+    with pytest.raises(OlderSchema) as older:
         open_store(keyspace, SETTINGS)
+    assert (older.value.where, older.value.found, older.value.known) == (keyspace, 2, len(STEPS))
     assert not initialise_store(keyspace, SETTINGS), "brought up, not made"
     with open_store(keyspace, SETTINGS) as store:
         assert set(store.tables()) == set(SYSTEM_TABLES)
     initialise(address, SETTINGS, [*STEPS, {TableRef("", "_later"): TableMetadata()}])
-    with pytest.raises(NewerSchema, match="upgrade sweepflow"):
-        open_store(keyspace, SETTINGS)
-    with pytest.raises(NewerSchema, match="upgrade sweepflow"):
-        initialise_store(keyspace, SETTINGS)
+    for use in (open_store, initialise_store):
+        with pytest.raises(NewerSchema) as newer:
+            use(keyspace, SETTINGS)
+        assert (newer.value.found, newer.value.known) == (len(STEPS) + 1, len(STEPS))
 
 
 def test_a_keyspace_of_another_program_is_left_alone(keyspace: str, place: Place) -> None:
@@ -71,13 +73,14 @@ def test_a_keyspace_of_another_program_is_left_alone(keyspace: str, place: Place
             f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
         session_of(store).execute(f"CREATE TABLE {name}.theirs (key int PRIMARY KEY)")
-    with pytest.raises(ForeignStore, match="name another keyspace"):
+    with pytest.raises(ForeignStore):
         initialise_store(keyspace, SETTINGS)
 
 
 def test_more_copies_than_nodes_are_refused(place: Place) -> None:
-    with pytest.raises(BadValue, match=r"need as many nodes, and there are 1; .*\?replication=1"):
+    with pytest.raises(BadValue) as refused:
         initialise_store(place.cluster.url("toomany").replace("replication=1", "replication=3"), SETTINGS)
+    assert (refused.value.field, "?replication=1" in str(refused.value)) == ("setting cassandra_replication", True)
 
 
 def test_levels_that_may_miss_a_write_are_refused(place: Place, cassandra: CassandraStore) -> None:
@@ -88,15 +91,18 @@ def test_levels_that_may_miss_a_write_are_refused(place: Place, cassandra: Cassa
     session.execute(change, (3,))
     try:
         settings = place.settings.model_copy(update={"cassandra_read_consistency": "one"})
-        with pytest.raises(BadValue, match="a read at 'one' may miss what was written at 'quorum' to 3 copies"):
+        with pytest.raises(BadValue) as refused:
             open_store(place.url, settings)
+        assert (refused.value.field, refused.value.reason) == ("setting cassandra_read_consistency", "no_overlap")
+        assert all(given in str(refused.value) for given in ("'one'", "'quorum'", "3"))
     finally:
         session.execute(change, (1,))
 
 
 def test_a_cluster_that_is_not_there_is_named(place: Place) -> None:
-    with pytest.raises(StoreUnavailable, match=r"no node of the cluster could be asked.*127\.0\.0\.77"):
+    with pytest.raises(StoreUnavailable) as refused:
         open_store(place.url.replace("127.0.0.1", "127.0.0.77"), SETTINGS)
+    assert (refused.value.reason, "127.0.0.77" in str(refused.value)) == ("unreachable", True)
 
 
 def test_a_table_that_was_dropped_elsewhere_and_made_anew_is_found(place: Place, cassandra: CassandraStore) -> None:

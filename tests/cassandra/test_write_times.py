@@ -113,8 +113,8 @@ class TestATombstoneCoversTheVersionsBelowIt:
         memoised = timestamps.fresh()
         later = put_fresh(cassandra, timestamps)
         name = full_name(cassandra, items)
-        cassandra._cells.delete_versions(name, [(CELL, later)], memoised)
-        cassandra._cells.delete_ranges(name, [NEVER_AGAIN], memoised)
+        cassandra.cells.delete_versions(name, [(CELL, later)], memoised)
+        cassandra.cells.delete_ranges(name, [NEVER_AGAIN], memoised)
         assert cassandra.timestamps(items, [CELL]) == {CELL: [later]}, "deleted, and live all the same"
         cassandra.delete_versions(items, [(CELL, later)])
         assert cassandra.timestamps(items, [CELL]) == {}
@@ -135,7 +135,7 @@ class TestATombstoneCoversTheSentinelsBelowIt:
     ) -> None:
         memoised = timestamps.fresh()
         cassandra.add_sentinels(items, [CELL])
-        cassandra._cells.delete_ranges(full_name(cassandra, items), [VersionRange(CELL, -1, 5)], memoised)
+        cassandra.cells.delete_ranges(full_name(cassandra, items), [VersionRange(CELL, -1, 5)], memoised)
         assert cassandra.timestamps(items, [CELL]) == {CELL: [-1]}
 
 
@@ -225,12 +225,12 @@ def test_a_value_that_comes_too_late_stays_below_the_tombstone_of_its_place(
 
 
 def old_sentinel(store: CassandraStore, table: TableRef) -> None:
-    store._cells.put({full_name(store, table): {CELL: b""}}, ts=-1, write_time=-1)
+    store.cells.put({full_name(store, table): {CELL: b""}}, ts=-1, write_time=-1)
 
 
 def old_tombstone(store: CassandraStore, table: TableRef, ts: int) -> None:
-    store._cells.delete_versions(full_name(store, table), [(CELL, ts)], ts + 1)
+    store.cells.delete_versions(full_name(store, table), [(CELL, ts)], ts + 1)
 
 
 def old_range_tombstone(store: CassandraStore, table: TableRef, first: int, end: int) -> None:
-    store._cells.delete_ranges(full_name(store, table), [VersionRange(CELL, first, end)], end)
+    store.cells.delete_ranges(full_name(store, table), [VersionRange(CELL, first, end)], end)

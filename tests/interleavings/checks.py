@@ -111,7 +111,7 @@ class Checks:
             for cell in (A, B):
                 expected = self._unswept(cell, t, threshold.mark if emptied else 0)
                 if t >= threshold.for_readers or any(_keeps(each, cell, t) for each in accepted):
-                    got = seen_in(store._tables[TABLE].versions(cell), t, self._world.commits)
+                    got = seen_in(store.contents[TABLE].versions(cell), t, self._world.commits)
                     why = f"threshold {threshold.for_readers}, accepted {[(each.id, each.ts) for each in accepted]}"
                     assert got == expected, f"a reader of {cell.row!r} at {t} sees {got!r}, not {expected!r}; {why}"
                     assert told[cell] is not None, f"a reader of {cell.row!r} at {t} is turned away; {why}"
@@ -174,7 +174,7 @@ class Checks:
         for _ in range(_ROUNDS):
             _sweep_all(left)
         for queue in (QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED):
-            assert not left._tables[queue].rows, f"{queue} is not empty after all was released and swept"
+            assert not left.contents[queue].rows, f"{queue} is not empty after all was released and swept"
         threshold = Thresholds(left).of_tables([TABLE])[TABLE]
         strategies = threshold.metadata.strategies
         for cell in (A, B):
@@ -188,7 +188,7 @@ class Checks:
         value = b"" if newest is None else self._world.journal.writes[newest][_place(cell)]
         wanted = {newest} if value else set()
         allowed = wanted | ({-1, newest} if SweepStrategy.CONSERVATIVE in strategies else set())
-        found = set(store._tables[TABLE].versions(cell))
+        found = set(store.contents[TABLE].versions(cell))
         assert wanted <= found <= allowed, f"{cell.row!r} is left with {found}; {wanted} to {allowed} may stay"
 
 

@@ -23,7 +23,7 @@ class OldNews(FaultyStore):
         self._metadata = store.tables() if of is None else {}
         self._registers = {} if of is None else dict(store.scan_registers(of).items)
 
-    def _call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if name == "tables" and self._of is None:
             only = arguments[0] if arguments else None
             return {table: found for table, found in self._metadata.items() if only is None or table in only}
@@ -31,7 +31,7 @@ class OldNews(FaultyStore):
             return {cell: self._registers[cell] for cell in arguments[1] if cell in self._registers}
         if name == "read_rows" and arguments[0] == self._of:
             return {cell: value for cell, value in self._registers.items() if cell.row in arguments[1]}
-        return super()._call(name, arguments, named)
+        return super().call(name, arguments, named)
 
 
 def looking_first(at: TableRef | None, actor: Actor) -> Actor:

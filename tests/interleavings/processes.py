@@ -157,7 +157,7 @@ class _Recounting(FaultyStore):
         self._answers = answers
         self.stands_before: Call | None = None
 
-    def _call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self.calls == len(self._answers):
             if self.stands_before is None:
                 once = tuple(list(each) if isinstance(each, Iterator) else each for each in arguments)

@@ -90,11 +90,11 @@ WITH_A_SWEEP: dict[str, Make] = {
     "move after": lambda s: _with_a_sweep(
         move(25, Mode.AFTER), World(s).after(protect(15, Mode.AFTER)), s, {("accepted", "done")}
     ),
-    "move after, all of it parked": lambda s: _with_a_sweep(
+    "move after, everything parked": lambda s: _with_a_sweep(
         move(25, Mode.AFTER), World(s).after(protect(15, Mode.AFTER), sweep(40, s)), s, {("accepted", "done")}, 45
     ),
     "release": lambda s: _with_a_sweep(release(), World(s).after(protect(25)), s, BOTH_DONE),
-    "release, all of it parked": lambda s: _with_a_sweep(
+    "release, everything parked": lambda s: _with_a_sweep(
         release(), World(s).after(protect(25), sweep(40, s)), s, BOTH_DONE, 45
     ),
     "release one of two": lambda s: _with_a_sweep(
@@ -108,7 +108,7 @@ WITH_A_SWEEP: dict[str, Make] = {
     ),
     "give a retention": lambda s: _with_a_sweep(change(50, s), World(s), s, BOTH_DONE),
     "take a retention away": lambda s: _with_a_sweep(change(None, s), World(s, 50), s, BOTH_DONE),
-    "take a retention away, all of it parked": lambda s: _with_a_sweep(
+    "take a retention away, everything parked": lambda s: _with_a_sweep(
         change(None, s), World(s, 50).after(sweep(40, s)), s, BOTH_DONE, 45
     ),
     "lower a retention": lambda s: _with_a_sweep(
@@ -263,7 +263,7 @@ WIDER: dict[str, Callable[[], Scenario]] = {
         World().after(protect(15)), (move(25), sweep(24), sweep(40)),
         {("accepted", "done", "done"), ("refused", "done", "done")},
     ),
-    "release, sweep, sweep further, all of it parked": lambda: Scenario(
+    "release, sweep, sweep further, everything parked": lambda: Scenario(
         World().after(protect(25), sweep(40)), (release(), sweep(40), sweep(45)), {("done", "done", "done")}
     ),
 }  # fmt: skip

@@ -153,22 +153,22 @@ def outcome(position: Position) -> str:
 
 def fork(store: MemoryStore) -> MemoryStore:
     """Another store that holds the same."""
-    copied = MemoryStore(store._clock)
-    for table, found in store._tables.items():
+    copied = MemoryStore(store.clock)
+    for table, found in store.contents.items():
         rows = {row: {column: dict(versions) for column, versions in each.items()} for row, each in found.rows.items()}
         registers = {row: dict(columns) for row, columns in found.registers.items()}
-        copied._tables[table] = replace(found, rows=rows, registers=registers, row_index=None)
+        copied.contents[table] = replace(found, rows=rows, registers=registers, row_index=None)
     return copied
 
 
 def all_of(store: MemoryStore, tables: Collection[TableRef] | None = None) -> Hashable:
     """Equal if the stores hold the same, in these tables if they are named."""
-    wanted = store._tables if tables is None else tables
+    wanted = store.contents if tables is None else tables
     return frozenset((table, *_all_of_table(store, table)) for table in wanted)
 
 
 def _all_of_table(store: MemoryStore, table: TableRef) -> tuple[Hashable, ...]:
-    found = store._tables[table]
+    found = store.contents[table]
     rows = frozenset(
         (row, column, frozenset(versions.items()))
         for row, columns in found.rows.items()

@@ -70,8 +70,8 @@ class Scanning(SweptStore):
                 self._start(lambda store: self._protect(store, 0, mode, table, Span()), None)
             self._start(lambda store, d=delete: self._transact(store, [(table, cell, d)], queued=False), None)  # type: ignore[misc]
 
-    def _sweep_all(self) -> None:
-        super()._sweep_all()
+    def sweep_all(self) -> None:
+        super().sweep_all()
         for table in TABLES:
             self._scan(self.shared, table, 1_000)
 

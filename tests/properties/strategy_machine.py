@@ -56,8 +56,8 @@ class Changing(Scanning):
                 Catalog(self.shared).set_strategy(table, SweepStrategy.THOROUGH)
         super()._release_and_sweep_everything()
 
-    def _sweep_all(self) -> None:
-        SweptStore._sweep_all(self)
+    def sweep_all(self) -> None:
+        SweptStore.sweep_all(self)
         for table in TABLES:
             if Catalog(self.shared).date_scan(table).scan_due:
                 self._scan(self.shared, table, 1_000)

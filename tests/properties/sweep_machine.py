@@ -95,8 +95,8 @@ class SweptStore(RuleBasedStateMachine):
         queue = QueueWriter(store) if queued else None
         manager = TransactionManager(store, SETTINGS, queue=queue, enqueue=queued, clock=self.clock, renew_leases=False)
         tx = manager.transaction()
-        assert tx._lease
-        self.leases[tx._lease.ts] = tx.start
+        assert tx.lease
+        self.leases[tx.lease.ts] = tx.start
         if reads:
             for table, cell, _ in what:
                 value = tx.get(table, *cell) or b""
@@ -325,7 +325,7 @@ class SweptStore(RuleBasedStateMachine):
         return {
             (str(table), row, column): dict(versions)
             for table in TABLES
-            for row, columns in self.shared._tables[table].rows.items()
+            for row, columns in self.shared.contents[table].rows.items()
             for column, versions in columns.items()
         }
 
@@ -390,7 +390,7 @@ class SweptStore(RuleBasedStateMachine):
     def no_committed_entry_is_left_below_the_progress_of_a_finished_partition(self) -> None:
         commits = self._commits()
         progress = Progress(self.shared).all()
-        for row, columns in self.shared._tables[QUEUE_CELLS].rows.items():
+        for row, columns in self.shared.contents[QUEUE_CELLS].rows.items():
             partition, metadata = read_cells_row(row)
             if metadata.dedicated or (partition + 1) * FINE - 1 > progress[metadata.strategy, metadata.shard]:
                 continue
@@ -428,14 +428,14 @@ class SweptStore(RuleBasedStateMachine):
             Pauses(self.shared).resume(table)
         for _ in range(2):
             self.clock.advance(60)
-            self._sweep_all()
+            self.sweep_all()
         self._reach_the_next_partition()
         self._reach_the_next_partition()
         for _ in range(2):
             self.clock.advance(2 * SETTINGS.grace_s)
-            self._sweep_all()
+            self.sweep_all()
 
-    def _sweep_all(self) -> None:
+    def sweep_all(self) -> None:
         Puncher(self.shared).punch(TimestampService(self.shared), self.clock)
         self.clock.advance(55)
         for strategy in QUEUES:
@@ -446,7 +446,7 @@ class SweptStore(RuleBasedStateMachine):
         commits = self._commits()
         stored = self._stored()
         for queue in (QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED):
-            assert self.shared._tables[queue].rows == {}, f"{queue} is not empty"
+            assert self.shared.contents[queue].rows == {}, f"{queue} is not empty"
         for place, versions in stored.items():
             table = TableRef.parse(place[0])
             newest = self.journal.newest(place, 2**62, commits)

@@ -50,7 +50,7 @@ def test_no_order_of_calls_of_two_long_runs_does_harm(name: str) -> None:
     nothing_goes_wrong(WIDER[name]())
 
 
-@pytest.mark.parametrize("name", ["protect", "move", "release, all of it parked", "protect in a transaction"])
+@pytest.mark.parametrize("name", ["protect", "move", "release, everything parked", "protect in a transaction"])
 def test_no_order_of_calls_does_harm_while_an_answer_is_lost(name: str) -> None:
     nothing_goes_wrong(WITH_A_SWEEP[name](SweepStrategy.CONSERVATIVE), lost_answers=1)
 
@@ -195,5 +195,5 @@ def test_the_store_that_a_search_starts_from_stays_as_it_is() -> None:
 def test_a_process_that_does_something_else_each_time_is_refused() -> None:
     calls = iter(["scan", "tables"])
     restless = Actor("restless", lambda store: store.scan(TABLE, 1) if next(calls) == "scan" else store.tables())
-    with pytest.raises(AssertionError, match="called tables, and before that with the same answers scan"):
+    with pytest.raises(AssertionError, match=r"called tables\b.*\bscan"):
         Search(empty().store, [restless], Unconcerned()).run()

@@ -13,10 +13,12 @@ from sweep_tasks.timestamps.service import TimestampService
 def deep_cell(store: SQLiteStore, table: TableRef, cell: Cell, versions: int, value: bytes) -> None:
     """At 0, 2, 4 …, each committed one later; the last one is a delete."""
     last = 2 * (versions - 1)
-    with store._connections.writing() as connection:
+    with store.connections.writing() as connection:
 
         def name_of(ref: TableRef) -> str:
-            (number,) = connection.execute("SELECT id FROM catalog WHERE name = ?", (str(ref),)).fetchone()
+            (number,) = connection.execute(
+                "SELECT main.catalog.id FROM main.catalog WHERE name = ?", (str(ref),)
+            ).fetchone()
             return quoted(physical_name(ref, number))
 
         connection.executemany(

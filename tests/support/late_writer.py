@@ -20,7 +20,7 @@ settings = Settings(store=url, lease_ttl_s=600)
 
 def wait(call):
     if call.name == "put_if_absent" and call.arguments[0] == TRANSACTIONS:
-        print("about to commit", tx.start, flush=True)
+        print("waits", tx.start, flush=True)
         sys.stdin.readline()
 
 with open_store(url, settings) as inner:
@@ -36,7 +36,7 @@ with open_store(url, settings) as inner:
 class LateWriter:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.start = self._told("about to commit")
+        self.start = self._told("waits")
 
     def commit(self) -> int:
         """It goes on; the commit timestamp."""
@@ -48,7 +48,7 @@ class LateWriter:
     def _told(self, what: str) -> int:
         assert self._process.stdout
         line = self._process.stdout.readline()
-        assert line.startswith(what), f"it said {line!r} and not that it has {what}"
+        assert line.startswith(what), f"it said {line!r} and not {what}"
         return int(line.split()[-1])
 
 

@@ -35,6 +35,11 @@ class Process(Generic[T]):
     def ended(self) -> bool:
         return bool(self._coroutine.dead)
 
+    @property
+    def running(self) -> bool:
+        """Whether it is the one that calls this."""
+        return self._coroutine is getcurrent()
+
     def step(self) -> bool:
         """Make the call it stands before and run up to the next one; False once it has ended."""
         if not self.ended:
@@ -107,5 +112,5 @@ class SharedClock(ManualClock):
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
         for process in self.processes:
-            if process._coroutine is getcurrent():
+            if process.running:
                 process.pause()

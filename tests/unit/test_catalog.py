@@ -39,8 +39,9 @@ def test_only_the_users_tables_are_listed(catalog: Catalog) -> None:
 
 
 def test_a_table_is_created_once(catalog: Catalog) -> None:
-    with pytest.raises(AlreadyExists, match=r"app\.items exists already"):
+    with pytest.raises(AlreadyExists) as refused:
         catalog.create(T, TableMetadata(SweepStrategy.THOROUGH))
+    assert str(T) in str(refused.value)
     assert catalog.list() == {T: TableMetadata()}
 
 
@@ -95,8 +96,9 @@ def test_the_mark_is_published_before_anything_is_removed(memory: MemoryStore) -
 def test_what_does_not_exist_cannot_be_removed(catalog: Catalog) -> None:
     nowhere = TableRef.parse("app.nowhere")
     for remove in (catalog.truncate, catalog.drop, catalog.count, catalog.show):
-        with pytest.raises(UnknownTable, match=r"app\.nowhere"):
+        with pytest.raises(UnknownTable) as unknown:
             remove(nowhere)
+        assert unknown.value.table == nowhere
 
 
 def for_readers(store: Store) -> int:

@@ -62,26 +62,30 @@ def test_what_is_written_one_after_the_other_is_read_back(a: int, b: int, data: 
 
 @pytest.mark.parametrize("value", [-1, 2**63])
 def test_what_does_not_fit_is_refused(value: int) -> None:
-    with pytest.raises(BadValue, match=str(value)):
+    with pytest.raises(BadValue) as refused:
         var_long(value)
+    assert (refused.value.field, str(value) in str(refused.value)) == ("value", True)
 
 
 @pytest.mark.parametrize("value", [-(2**63) - 1, 2**63])
 def test_what_does_not_fit_with_a_sign_is_refused(value: int) -> None:
-    with pytest.raises(BadValue, match=str(value)):
+    with pytest.raises(BadValue) as refused:
         var_signed_long(value)
+    assert (refused.value.field, str(value) in str(refused.value)) == ("value", True)
 
 
 @pytest.mark.parametrize("data", ["", "80", "ff", "ff80", "ffffffffffffffffff", "c040"])
 def test_cut_off_or_impossible_unsigned_bytes_are_refused(data: str) -> None:
-    with pytest.raises(BadValue, match="bytes"):
+    with pytest.raises(BadValue) as refused:
         read_var_long(bytes.fromhex(data))
+    assert refused.value.field == "bytes"
 
 
 @pytest.mark.parametrize("data", ["", "c0", "00", "ffff", "fffffffffffffffffffffff0", "0000"])
 def test_cut_off_or_impossible_signed_bytes_are_refused(data: str) -> None:
-    with pytest.raises(BadValue, match="bytes"):
+    with pytest.raises(BadValue) as refused:
         read_var_signed_long(bytes.fromhex(data))
+    assert refused.value.field == "bytes"
 
 
 @given(st.binary(max_size=30))

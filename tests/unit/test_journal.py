@@ -33,8 +33,9 @@ def test_what_was_never_heard_of_again_is_on_record_as_asked_for(store: Store, c
 
 @pytest.mark.parametrize("reason", ["", "  \n ", "x" * (MOST_CHARACTERS + 1)])
 def test_without_a_proper_reason_nothing_is_done(store: Store, clock: ManualClock, reason: str) -> None:
-    with pytest.raises(BadValue, match="reason"), Journal(store, clock).noted("ada", "pause", "", reason):
+    with pytest.raises(BadValue) as refused, Journal(store, clock).noted("ada", "pause", "", reason):
         pytest.fail("it was done")
+    assert refused.value.field == "reason"
     assert Journal(store, clock).last() == []
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 import structlog
-from airflow.sdk._shared.logging.structlog import configure_logging
+from airflow.sdk.log import configure_logging
 
 from sweep_tasks.config import LogFormat, Settings
 from sweep_tasks.logs import at_work, configure_logs, guard_logs
@@ -74,7 +74,7 @@ def test_a_line_is_one_json_document_with_whoever_is_at_work(
         world.sweep(100, THOROUGH)
     said = capsys.readouterr().err
     (line,) = [json.loads(each) for each in said.splitlines()]
-    assert (line["event"], line["level"]) == ("delete markers wait for replicas", "info")
+    assert (line["level"], line["table"], line["markers"]) == ("info", str(THOROUGH_TABLE), 1)
     assert (line["run"], line["strategy"], line["shard"]) == ("scheduled__now", "thorough", 0)
     assert line["timestamp"].endswith("Z")
     assert "conspicuous" not in said

@@ -42,15 +42,20 @@ class CassandraAddress:
                 f"give {FORM}; user and password are settings, cassandra_user and cassandra_password"
                 if "@" in place
                 else f"a Cassandra store is named like {FORM}",
+                reason="credentials" if "@" in place else "malformed",
             )
         nodes, _, keyspace = place.partition("/")
         if not _KEYSPACE.fullmatch(keyspace):
-            raise BadValue("store", f"names no keyspace of letters, digits and underscores, 48 at most; give {FORM}")
+            raise BadValue(
+                "store",
+                f"names no keyspace of letters, digits and underscores, 48 at most; give {FORM}",
+                reason="bad_keyspace",
+            )
         hosts, port = _nodes(nodes)
         given = _parameters(query)
         replication = given.get("replication")
         if replication is not None and not (replication.isdecimal() and int(replication) > 0):
-            raise BadValue("store", "replication is a number of copies, at least 1")
+            raise BadValue("store", "replication is a number of copies, at least 1", reason="bad_replication")
         return cls(hosts, port, keyspace, int(replication) if replication else None, given.get("datacenter"))
 
 
@@ -60,16 +65,18 @@ def _nodes(text: str) -> tuple[tuple[str, ...], int]:
     for node in text.split(","):
         host = _HOST.match(node)
         if not host:
-            raise BadValue("store", f"names no node, or an empty one; give {FORM}")
+            raise BadValue("store", f"names no node, or an empty one; give {FORM}", reason="no_node")
         behind = node[host.end() :]
         if behind:
             port = behind.removeprefix(":")
             if not (behind.startswith(":") and port.isdecimal() and 0 < int(port) < 65_536):
-                raise BadValue("store", f"has something other than a port behind a node; give {FORM}")
+                raise BadValue(
+                    "store", f"has something other than a port behind a node; give {FORM}", reason="bad_port"
+                )
             ports.add(int(port))
         hosts.append(host[0].strip("[]"))
     if len(ports) > 1:
-        raise BadValue("store", "names several ports; all nodes must listen on the same")
+        raise BadValue("store", "names several ports; all nodes must listen on the same", reason="several_ports")
     return tuple(hosts), ports.pop() if ports else DEFAULT_PORT
 
 
@@ -77,5 +84,9 @@ def _parameters(query: str) -> dict[str, str]:
     given = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(set(given) - _PARAMETERS)
     if unknown:
-        raise BadValue("store", f"knows no parameter {unknown[0][:40]!r}; there are {', '.join(sorted(_PARAMETERS))}")
+        raise BadValue(
+            "store",
+            f"knows no parameter {unknown[0][:40]!r}; there are {', '.join(sorted(_PARAMETERS))}",
+            reason="unknown_parameter",
+        )
     return given

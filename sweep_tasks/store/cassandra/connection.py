@@ -57,7 +57,8 @@ class Connection:
             self.session: Session = self.cluster.connect()
         except (NoHostAvailable, DriverException) as error:
             self.cluster.shutdown()
-            raise StoreUnavailable(f"{Failed(error, refused=True).explained()} ({address})") from error
+            explained = Failed(error, refused=True).explained()
+            raise StoreUnavailable(f"{explained} ({address})", reason=explained.reason) from error
         self.ring = Ring(self.cluster, address.keyspace)
         self.meters.watch(self.session)
         self.requests = Requests(self.session, settings.cassandra_attempts, settings.cassandra_in_flight, self.meters)
@@ -72,11 +73,12 @@ class Connection:
             raise NotInitialised(str(self.address))
         copies = _copies_by_datacenter(keyspace)
         reading, writing = self._settings.cassandra_read_consistency, self._settings.cassandra_write_consistency
-        if not _overlap(reading, writing, copies):
+        if not levels_overlap(reading, writing, copies):
             raise BadValue(
                 "setting cassandra_read_consistency",
                 f"a read at {reading!r} may miss what was written at {writing!r} to {sum(copies.values())} copies; use "
                 "quorum for both",
+                reason="no_overlap",
             )
 
     def prepared(self, query: str, consistency: int, may_repeat: bool = True) -> PreparedStatement:
@@ -172,7 +174,7 @@ def _copies_by_datacenter(keyspace: KeyspaceMetadata) -> dict[str, int]:
     return dict(by_datacenter) if by_datacenter else {"": int(getattr(strategy, "replication_factor", 1))}
 
 
-def _overlap(reading: Consistency, writing: Consistency, copies: dict[str, int]) -> bool:
+def levels_overlap(reading: Consistency, writing: Consistency, copies: dict[str, int]) -> bool:
     """Whether a read reaches a copy that a write has reached, whichever datacenters they are made in."""
     if writing == "each_quorum" and reading == "local_quorum":
         return True

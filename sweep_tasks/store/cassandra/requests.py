@@ -56,7 +56,8 @@ class Failed:
 
     def explained(self) -> StoreError:
         kind = StoreUnavailable if self.refused else OutcomeUnknown
-        return kind(f"store: {_reason(self.error)}")
+        reason, problem = _cause(self.error)
+        return kind(f"store: {problem}", reason=reason)
 
 
 Answer: TypeAlias = ResultSet | Failed
@@ -223,17 +224,20 @@ def _is_refused(error: Exception) -> bool:
     return isinstance(error, _REFUSED)
 
 
-def _reason(error: Exception) -> str:
+def _cause(error: Exception) -> tuple[str, str]:
+    """The reason as a code and as a sentence."""
     if isinstance(error, Unavailable):
-        return (
+        return "too_few_replicas", (
             f"{error.required_replicas} copies must take part and {error.alive_replicas} can; bring the other nodes "
             "back, then try again"
         )
     required, received = getattr(error, "required_responses", None), getattr(error, "received_responses", None)
     if required is not None:
-        return f"{received or 0} of {required} copies answered in time; whether it was done is not known, try again"
+        return "timed_out", (
+            f"{received or 0} of {required} copies answered in time; whether it was done is not known, try again"
+        )
     if isinstance(error, NoHostAvailable):
         if any(isinstance(each, AuthenticationFailed) for each in error.errors.values()):
-            return "Cassandra refuses the login; check cassandra_user and cassandra_password"
-        return "no node of the cluster could be asked; is it up, and reachable from here?"
-    return f"a node did not answer ({type(error).__name__}); try again when the cluster is well"
+            return "login_refused", "Cassandra refuses the login; check cassandra_user and cassandra_password"
+        return "unreachable", "no node of the cluster could be asked; is it up, and reachable from here?"
+    return "no_answer", f"a node did not answer ({type(error).__name__}); try again when the cluster is well"

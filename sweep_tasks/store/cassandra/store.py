@@ -55,53 +55,53 @@ class CassandraStore(Store):
         fresh_timestamps: Callable[[Store], FreshTimestamp],
     ) -> None:
         """`fresh_timestamps` is given this store, whose registers the timestamp service may live in."""
-        self._connection = Connection(address, settings)
+        self.connection = Connection(address, settings)
         try:
-            self._catalog = Catalog(self._connection, settings.cassandra_gc_grace_s)
-            check(self._connection, self._catalog)
-            self._connection.check_levels()
+            self.catalog = Catalog(self.connection, settings.cassandra_gc_grace_s)
+            check(self.connection, self.catalog)
+            self.connection.check_levels()
         except BaseException:
-            self._connection.close()
+            self.connection.close()
             raise
-        self._cells = Cells(self._connection, settings.cassandra_batch_statements, settings.cassandra_batch_bytes)
-        self._registers = Registers(self._connection)
+        self.cells = Cells(self.connection, settings.cassandra_batch_statements, settings.cassandra_batch_bytes)
+        self._registers = Registers(self.connection)
         self._fresh = fresh_timestamps(self)
 
     # --- tables ---------------------------------------------------------------------------------------------------
 
     def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
-        return self._catalog.add(table, metadata)
+        return self.catalog.add(table, metadata)
 
     def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
-        return self._catalog.alter(table, expected, new)
+        return self.catalog.alter(table, expected, new)
 
     def drop_table(self, table: TableRef) -> bool:
-        return self._catalog.remove(table)
+        return self.catalog.remove(table)
 
     def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
-        return self._catalog.tables(only)
+        return self.catalog.tables(only)
 
     def physical_tables(self) -> dict[TableRef, PhysicalTable]:
-        return physical_tables(self._connection, self._catalog.physical_names())
+        return physical_tables(self.connection, self.catalog.physical_names())
 
     # --- cells: reading -------------------------------------------------------------------------------------------
 
     def get(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, Version]:
         columns = "key, column1, column2, value"
         return self._on(
-            table, lambda name: {_cell(row): _version(row) for row in self._cells.newest(name, before, columns)}
+            table, lambda name: {_cell(row): _version(row) for row in self.cells.newest(name, before, columns)}
         )
 
     def newest(self, table: TableRef, before: Mapping[Cell, int]) -> dict[Cell, int]:
         columns = "key, column1, column2"
         return self._on(
-            table, lambda name: {_cell(row): ~row.column2 for row in self._cells.newest(name, before, columns)}
+            table, lambda name: {_cell(row): ~row.column2 for row in self.cells.newest(name, before, columns)}
         )
 
     def timestamps(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, list[int]]:
         def found(name: str) -> dict[Cell, list[int]]:
             versions: dict[Cell, list[int]] = {}
-            for row in self._cells.versions(name, cells):
+            for row in self.cells.versions(name, cells):
                 versions.setdefault(_cell(row), []).append(~row.column2)
             return versions
 
@@ -118,7 +118,7 @@ class CassandraStore(Store):
         stretch: Stretch = EVERYWHERE,
     ) -> CellPage:
         found = self._first(
-            table, limit + 1, lambda name: self._cells.scan(name, before, rows, columns, after, stretch, limit + 1)
+            table, limit + 1, lambda name: self.cells.scan(name, before, rows, columns, after, stretch, limit + 1)
         )
         items = [(_cell(row), _version(row)) for row in found[:limit]]
         return Page(items, items[-1][0] if len(found) > limit else None)
@@ -132,7 +132,7 @@ class CassandraStore(Store):
         stretch: Stretch = EVERYWHERE,
     ) -> VersionPage:
         found = self._first(
-            table, limit + 1, lambda name: self._cells.scan_versions(name, rows, after, stretch, limit + 1)
+            table, limit + 1, lambda name: self.cells.scan_versions(name, rows, after, stretch, limit + 1)
         )
         items = [StoredVersion(_cell(row), ~row.column2, row.hashed == LEAST_TOKEN) for row in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
@@ -165,24 +165,24 @@ class CassandraStore(Store):
 
     def _put(self, ts: int, writes: Mapping[TableRef, Mapping[Cell, bytes]], write_time: FreshTimestamp) -> None:
         def put(names: dict[TableRef, str]) -> None:
-            self._cells.put({names[table]: values for table, values in writes.items()}, ts, write_time())
+            self.cells.put({names[table]: values for table, values in writes.items()}, ts, write_time())
 
         self._on_all(list(writes), put)
 
     def add_sentinels(self, table: TableRef, cells: Collection[Cell]) -> None:
-        self._covering(table, cells, self._cells.add_sentinels)
+        self._covering(table, cells, self.cells.add_sentinels)
 
     def delete_versions(self, table: TableRef, versions: Collection[tuple[Cell, int]]) -> None:
-        self._covering(table, versions, self._cells.delete_versions)
+        self._covering(table, versions, self.cells.delete_versions)
 
     def delete_ranges(self, table: TableRef, ranges: Collection[VersionRange]) -> None:
-        self._covering(table, ranges, self._cells.delete_ranges)
+        self._covering(table, ranges, self.cells.delete_ranges)
 
     def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
-        self._covering(table, rows, self._cells.delete_rows)
+        self._covering(table, rows, self.cells.delete_rows)
 
     def delete_everywhere(self, table: TableRef, ranges: Collection[VersionRange]) -> list[VersionRange]:
-        return self._covering(table, ranges, self._cells.delete_everywhere)
+        return self._covering(table, ranges, self.cells.delete_everywhere)
 
     def _covering(
         self, table: TableRef, what: Collection[Any], action: Callable[[str, Collection[Any], int], Result]
@@ -232,13 +232,13 @@ class CassandraStore(Store):
     # --- housekeeping ---------------------------------------------------------------------------------------------
 
     def request_counts(self) -> Counter[str]:
-        return self._connection.meters.counts()
+        return self.connection.meters.counts()
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     def __repr__(self) -> str:
-        return f"CassandraStore({self._connection.address})"
+        return f"CassandraStore({self.connection.address})"
 
     def _first(self, table: TableRef, limit: int, scan: Callable[[str], Iterator[Any]]) -> list[Any]:
         return self._on(table, lambda name: list(islice(scan(name), limit)))
@@ -250,12 +250,12 @@ class CassandraStore(Store):
         """With the physical names. One that a node does not know was dropped, and is looked up again; or it is new, and
         that node hears of it in a moment."""
         for look in range(_LOOKS_FOR_A_TABLE):
-            names = {table: self._catalog.physical(table) for table in tables}
+            names = {table: self.catalog.physical(table) for table in tables}
             try:
                 return call(names)
             except NoSuchTable:
                 for table in tables:
-                    self._catalog.forget(table)
+                    self.catalog.forget(table)
                 if look:
                     time.sleep(_BETWEEN_LOOKS_S)
         raise StoreUnavailable("store: a node does not know a table that is there; do all nodes have one schema?")

@@ -68,9 +68,9 @@ class SQLiteStore(Store):
         clock: Clock | None = None,
         steps: Sequence[Step] = STEPS,
     ) -> None:
-        self._connections = Connections(Path(path), busy_timeout_s, durability)
+        self.connections = Connections(Path(path), busy_timeout_s, durability)
         self._clock = clock or SystemClock()
-        bring_up(self._connections, steps)
+        bring_up(self.connections, steps)
 
     @staticmethod
     def initialise(path: Path | str, *, busy_timeout_s: float = 30.0, steps: Sequence[Step] = STEPS) -> bool:
@@ -80,7 +80,7 @@ class SQLiteStore(Store):
     # --- tables -------------------------------------------------------------------------------------------------
 
     def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
-        with self._connections.writing() as connection:
+        with self.connections.writing() as connection:
             return add_table(connection, table, metadata)
 
     def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
@@ -101,7 +101,7 @@ class SQLiteStore(Store):
         return True
 
     def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
-        with self._connections.reading() as connection:
+        with self.connections.reading() as connection:
             if only is None:
                 found = connection.execute("SELECT name, metadata FROM catalog ORDER BY name").fetchall()
             else:
@@ -227,7 +227,7 @@ class SQLiteStore(Store):
             by_table: dict[TableRef, list[tuple[bytes, bytes, int, bytes]]] = {}
             for table, (row, column), value in part:
                 by_table.setdefault(table, []).append((row, column, ts, value))
-            with self._connections.writing() as connection:
+            with self.connections.writing() as connection:
                 names = {table: _name_of(connection, table) for table in writes}
                 for table, rows in by_table.items():
                     connection.executemany(f"INSERT OR REPLACE INTO {names[table]} VALUES (?, ?, ?, ?)", rows)
@@ -352,25 +352,25 @@ class SQLiteStore(Store):
     # --- housekeeping -------------------------------------------------------------------------------------------
 
     def size(self) -> Size:
-        return size(self._connections)
+        return size(self.connections)
 
     def vacuum(self) -> Vacuumed:
-        return vacuum(self._connections)
+        return vacuum(self.connections)
 
     def how_to_vacuum(self) -> How:
-        return how(self._connections)
+        return how(self.connections)
 
     def close(self) -> None:
-        self._connections.close()
+        self.connections.close()
 
     @contextmanager
     def _reading(self, table: TableRef) -> Iterator[tuple[sqlite3.Connection, str]]:
-        with self._connections.reading() as connection, _gone_means_unknown(table):
+        with self.connections.reading() as connection, _gone_means_unknown(table):
             yield connection, _name_of(connection, table)
 
     @contextmanager
     def _writing(self, table: TableRef) -> Iterator[tuple[sqlite3.Connection, str]]:
-        with self._connections.writing() as connection:
+        with self.connections.writing() as connection:
             yield connection, _name_of(connection, table)
 
 

@@ -64,7 +64,8 @@ def _check_room(path: Path, needed: int) -> None:
     if free < needed:
         raise StoreUnavailable(
             f"store: {path} can't be written anew, that takes {needed} bytes on its disk for a while and {free} are "
-            "free; make room and try again"
+            "free; make room and try again",
+            reason="disk_full",
         )
 
 

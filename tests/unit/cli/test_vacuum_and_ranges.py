@@ -47,7 +47,7 @@ def test_sqlite_says_that_it_has_no_tombstones_and_gives_its_free_pages_back(pat
 
 
 def test_who_is_busy_with_the_file_is_waited_for_and_then_named(path: Path) -> None:
-    with SQLiteStore(path)._connections.writing():
+    with SQLiteStore(path).connections.writing():
         refused = sweepflow(
             "compaction", "vacuum", "--json", "--store", f"sqlite:///{path}", SWEEPFLOW_SQLITE_BUSY_TIMEOUT_S="0.1"
         )

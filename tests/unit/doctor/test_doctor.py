@@ -281,7 +281,7 @@ class CountedStore(FaultyStore):
         self.s += CUTTING_S if call.name == "stretches" else 0.001
 
     def scan_versions(self, *given: Any, **named: Any) -> Any:
-        page = self._call("scan_versions", given, named)
+        page = self.call("scan_versions", given, named)
         self.s += 10e-6 * len(page.items)
         return page
 

@@ -68,24 +68,26 @@ class TestShards:
     def test_their_number_only_grows(self, progress: Progress) -> None:
         assert progress.raise_shards(8) == 8
         assert progress.raise_shards(8) == 8
-        with pytest.raises(ShardsLowered, match="there are 8 and never fewer again, 4 was asked for"):
+        with pytest.raises(ShardsLowered) as refused:
             progress.raise_shards(4)
+        assert (refused.value.standing, refused.value.asked) == (8, 4)
         assert progress.shards() == 8
         assert progress.raise_shards(256) == 256
 
     @pytest.mark.parametrize("number", [-1, 0, 257, 2**63])
     def test_a_number_out_of_range_is_refused(self, progress: Progress, number: int) -> None:
-        with pytest.raises(BadValue, match=r"shards: .* out of range"):
+        with pytest.raises(BadValue) as refused:
             progress.raise_shards(number)
+        assert refused.value.field == "shards"
         assert progress.shards() == 1
 
 
 @pytest.mark.parametrize("shard", [-1, 256])
 def test_a_shard_out_of_range_is_refused(progress: Progress, shard: int) -> None:
-    with pytest.raises(BadValue, match=r"shard: .* out of range"):
-        progress.of(CONSERVATIVE, shard)
-    with pytest.raises(BadValue, match=r"shard: .* out of range"):
-        progress.advance(CONSERVATIVE, shard, 5)
+    for use in (lambda: progress.of(CONSERVATIVE, shard), lambda: progress.advance(CONSERVATIVE, shard, 5)):
+        with pytest.raises(BadValue) as refused:
+            use()
+        assert (refused.value.field, refused.value.reason) == ("shard", "out_of_range")
 
 
 @pytest.mark.parametrize("ts", [-2, 2**63])
@@ -96,5 +98,6 @@ def test_a_timestamp_out_of_range_is_refused(progress: Progress, ts: int) -> Non
 
 
 def test_tables_that_are_not_swept_have_no_progress(progress: Progress) -> None:
-    with pytest.raises(BadValue, match="nothing has no queue"):
+    with pytest.raises(BadValue) as refused:
         progress.of(NOTHING, 0)
+    assert refused.value.field == "strategy"

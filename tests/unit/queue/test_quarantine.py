@@ -11,7 +11,7 @@ from sweep_tasks.timestamps.service import TimestampService
 from tests.conftest import memory_store
 
 CONSERVATIVE, THOROUGH, _ = SweepStrategy
-ENTRY = Quarantined(CONSERVATIVE, 3, 10, Cell(b"row", b"col"), b"\x02garbage", "bytes: no queued write starts with 02")
+ENTRY = Quarantined(CONSERVATIVE, 3, 10, Cell(b"row", b"col"), b"\x02garbage", "garbage in it")
 
 quarantined = st.builds(
     Quarantined,
@@ -29,7 +29,7 @@ def quarantine_of(store: Store) -> Quarantine:
 
 
 def test_what_is_set_aside_comes_back_with_its_place_its_bytes_and_the_reason(store: Store) -> None:
-    without_start = ENTRY._replace(start=None, place=Cell(b"row", b"\xff"), value=b"", reason="column: can't be read")
+    without_start = ENTRY._replace(start=None, place=Cell(b"row", b"\xff"), value=b"", reason="a bad column")
     quarantine_of(store).add([ENTRY, without_start])
     assert list(quarantine_of(store).all()) == [ENTRY, without_start]
 
@@ -46,8 +46,8 @@ def test_anything_comes_back_as_it_was(entries: list[Quarantined]) -> None:
 def test_setting_aside_twice_keeps_the_last_reason(store: Store) -> None:
     quarantine = quarantine_of(store)
     quarantine.add([ENTRY])
-    quarantine.add([ENTRY._replace(reason="table: no table has the id 7")])
-    assert [entry.reason for entry in quarantine.all()] == ["table: no table has the id 7"]
+    quarantine.add([ENTRY._replace(reason="an unknown id")])
+    assert [entry.reason for entry in quarantine.all()] == ["an unknown id"]
 
 
 def test_an_entry_that_was_removed_may_be_set_aside_again(store: Store) -> None:

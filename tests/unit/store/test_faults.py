@@ -88,15 +88,17 @@ class TestEveryCall:
     def test_a_refused_call_does_nothing(self, faulty: FaultyStore, name: str) -> None:
         before = everything(faulty.inner)
         faulty.before = fail
-        with pytest.raises(StoreUnavailable, match=name):
+        with pytest.raises(StoreUnavailable) as refused:
             EVERY_CALL[name](faulty)
+        assert name in str(refused.value)
         assert everything(faulty.inner) == before
 
     def test_a_lost_answer_means_the_work_was_done(self, faulty: FaultyStore, name: str) -> None:
         before = everything(faulty.inner)
         faulty.after = lose_answer
-        with pytest.raises(OutcomeUnknown, match=name):
+        with pytest.raises(OutcomeUnknown) as lost:
             EVERY_CALL[name](faulty)
+        assert name in str(lost.value)
         assert (everything(faulty.inner) == before) == (name in READS)
 
     def test_a_crash_before_the_call_is_the_end_of_the_process(self, faulty: FaultyStore, name: str) -> None:

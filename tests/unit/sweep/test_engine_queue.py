@@ -8,8 +8,9 @@ import sweep_tasks.queue.writer as writer_module
 import sweep_tasks.sweep.engine as engine_module
 from sweep_tasks.config import Settings
 from sweep_tasks.encoding import sized
+from sweep_tasks.errors import BadValue
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.queue.encoding import dedicated_rows, shared_row, write_bytes
+from sweep_tasks.queue.encoding import dedicated_rows, read_write, shared_row, write_bytes
 from sweep_tasks.queue.quarantine import Quarantine
 from sweep_tasks.store.faults import Answer, Call, FaultyStore
 from sweep_tasks.store.system import QUEUE_CELLS
@@ -70,28 +71,35 @@ class TestLargeTransactions:
         assert all(world.versions(cell) == [-1, 5, 10] for cell in MANY)
 
 
+def problem_of(value: bytes) -> str:
+    with pytest.raises(BadValue) as unreadable:
+        read_write(value)
+    return str(unreadable.value)
+
+
 class TestWhatCannotBeRead:
-    def reasons(self, world: World) -> list[str]:
-        return [entry.reason for entry in Quarantine(world.store, TimestampService(world.store)).all()]
+    def quarantined(self, world: World) -> list[tuple[bytes, str]]:
+        """Each value and the reason it has."""
+        return [(entry.value, entry.reason) for entry in Quarantine(world.store, TimestampService(world.store)).all()]
 
     def test_it_is_set_aside_with_the_reason_and_the_shard_goes_on(self, world: World) -> None:
         world.write(10, 11)
-        for index, value in enumerate([b"", b"\x02what", b"{}", write_bytes(77, A, False)]):
+        garbled, unknown_id = [b"", b"\x02what", b"{}"], write_bytes(77, A, False)
+        for index, value in enumerate([*garbled, unknown_id]):
             world.enter(20, value, index)
         row = shared_row(0, CONSERVATIVE, 0)
         world.store.put(20, {QUEUE_CELLS: {Cell(row, b"\x15"): b"?"}})
-        world.enter(30, b"\x00" + sized(b"app.nowhere") + sized(b"r") + sized(b"c") + b"\x00")
+        nowhere = b"\x00" + sized(b"app.nowhere") + sized(b"r") + sized(b"c") + b"\x00"
+        world.enter(30, nowhere)
         world.write(40, 41)
         summary = world.sweep(FINE)
         assert (summary.quarantined, summary.entries, summary.progress) == (6, 2, FINE - 1)
-        assert sorted(self.reasons(world)) == [
-            "bytes: a queued write in JSON lacks or garbles a field (KeyError)",
-            "bytes: no queued write starts with 02",
-            "bytes: no queued write starts with nothing",
-            "column: can't be read",
-            "table: app.nowhere does not exist and was never dropped",
-            "table: no table has the id 77",
-        ]
+        reasons = dict(self.quarantined(world))
+        assert set(reasons) == {*garbled, unknown_id, b"?", nowhere}
+        assert {value: reasons[value] for value in garbled} == {value: problem_of(value) for value in garbled}
+        assert reasons[b"?"].startswith("column:")
+        assert (reasons[unknown_id].startswith("table:"), "77" in reasons[unknown_id]) == (True, True)
+        assert (reasons[nowhere].startswith("table:"), "app.nowhere" in reasons[nowhere]) == (True, True)
         assert world.versions() == [-1, 40]
         assert world.queue_is_empty()
 
@@ -126,14 +134,14 @@ class TestWhatCannotBeRead:
             CommitTable(world.store).decide(start, start + 1)
         world.enter(40, b"\x02")
         world.sweep(FINE)
-        assert len(self.reasons(world)) == 3
+        assert len(self.quarantined(world)) == 3
         assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(0, 3)
         world.store.create_table(restored, TableMetadata())
         for start in (15, 20, 30):
             world.store.put(start, {restored: {A: b"v"}})
         assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(2, 1)
         assert world.versions(A, restored) == [-1, 30]
-        assert self.reasons(world) == ["bytes: no queued write starts with 02"]
+        assert self.quarantined(world) == [(b"\x02", problem_of(b"\x02"))]
 
     def test_a_retry_honours_protections(self, world: World) -> None:
         restored = TableRef.parse("app.restored")

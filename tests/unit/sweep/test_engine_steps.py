@@ -9,6 +9,7 @@ import pytest
 
 import sweep_tasks.queue.writer as writer_module
 from sweep_tasks.catalog import Catalog
+from sweep_tasks.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from sweep_tasks.model import Cell, TableMetadata, TableRef
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store import Store
@@ -134,8 +135,8 @@ def test_a_call_that_fails_ends_the_run_and_the_next_reaches_the_same_end(fault:
             faulty = FaultyStore(shared, **{"before" if fault is fail else "after": hook})
             try:
                 sweep(faulty, clock, SWEEP_TS)
-            except Exception as error:
-                assert "store: " in str(error)  # noqa: PT017
+            except StoreError as error:
+                assert isinstance(error, StoreUnavailable if fault is fail else OutcomeUnknown)  # noqa: PT017
             sweep(shared, clock, SWEEP_TS)
             assert state_of(shared) == expected, f"{name} {nth}"
 

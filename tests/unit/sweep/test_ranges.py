@@ -60,15 +60,18 @@ def test_both_ends_of_the_ring_have_their_place() -> None:
 
 @pytest.mark.parametrize("token", [LEAST_TOKEN - 1, GREATEST_TOKEN + 1])
 def test_a_token_off_the_ring_is_refused(token: int) -> None:
-    with pytest.raises(BadValue, match="token: must be from"):
+    with pytest.raises(BadValue) as refused:
         TokenHistogram().add(token)
+    assert refused.value.field == "token"
 
 
 def test_a_negative_count_and_no_space_at_all_are_refused() -> None:
-    with pytest.raises(BadValue, match="count: is negative"):
+    with pytest.raises(BadValue) as negative:
         TokenHistogram().add(0, -1)
-    with pytest.raises(BadValue, match="most_ranges: 0 is not enough"):
+    assert negative.value.field == "count"
+    with pytest.raises(BadValue) as none:
         TokenHistogram(0)
+    assert none.value.field == "most_ranges"
 
 
 @given(deletes, sizes)
@@ -136,8 +139,9 @@ def test_many_at_once_are_the_same_as_one_by_one(given_tokens: list[int], most: 
 @pytest.mark.parametrize("token", [LEAST_TOKEN - 1, GREATEST_TOKEN + 1])
 def test_of_many_none_may_lie_beyond_the_ring(token: int) -> None:
     counted = TokenHistogram()
-    with pytest.raises(BadValue, match="tokens: must be from"):
+    with pytest.raises(BadValue) as refused:
         counted.add_all([0, token])
+    assert refused.value.field == "tokens"
     assert counted.deleted == 0
 
 

@@ -43,6 +43,6 @@ def test_a_line_every_few_seconds_however_often_it_is_told() -> None:
         for second in range(13):
             now = second
             log(reached(progress=second))
-    assert [(line["event"], line["progress"], line["phase"]) for line in lines] == [
-        ("sweeping", 5, "queue"), ("sweeping", 10, "queue"),
+    assert [(line["log_level"], line["progress"], line["phase"]) for line in lines] == [
+        ("info", 5, "queue"), ("info", 10, "queue"),
     ]  # fmt: skip

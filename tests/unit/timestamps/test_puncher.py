@@ -64,8 +64,9 @@ def test_a_puncher_that_died_at_the_first_punch_has_that_as_the_first(memory: Me
 @pytest.mark.parametrize("punch", [Punch(1_000, 50), Punch(999, 50), Punch(2_000, 9)])
 def test_a_punch_that_goes_back_is_refused_and_changes_nothing(puncher: Puncher, punch: Punch) -> None:
     puncher.record(Punch(1_000, 10))
-    with pytest.raises(BadValue, match="wall_ms"):
+    with pytest.raises(BadValue) as refused:
         puncher.record(punch)
+    assert refused.value.field == "wall_ms"
     assert puncher.last() == Punch(1_000, 10)
     assert puncher.timestamp_at(5_000) == 10
 

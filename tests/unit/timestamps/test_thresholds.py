@@ -59,10 +59,14 @@ def test_the_mark_of_a_truncation_counts_for_readers_and_writers(thresholds: Thr
 
 
 def test_an_unknown_table_is_named(thresholds: Thresholds) -> None:
-    with pytest.raises(UnknownTable, match=r"app\.nowhere"):
-        thresholds.of_tables([TableRef.parse("app.nowhere")])
+    nowhere = TableRef.parse("app.nowhere")
+    with pytest.raises(UnknownTable) as unknown:
+        thresholds.of_tables([nowhere])
+    assert unknown.value.table == nowhere
 
 
 def test_a_negative_threshold_is_refused(thresholds: Thresholds) -> None:
-    with pytest.raises(BadValue, match="-1"):
+    with pytest.raises(BadValue) as refused:
         thresholds.raise_strategy(CONSERVATIVE, -1)
+    assert (refused.value.field, refused.value.reason) == ("timestamp", "out_of_range")
+    assert "-1" in str(refused.value)

@@ -7,6 +7,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import (
     BadValue,
+    LeaseLost,
     ReadOnlyRefused,
     SnapshotSwept,
     TransactionAborted,
@@ -103,8 +104,9 @@ class TestReadingAndWriting:
             lambda: list(tx.scan(table)),
             tx.commit,
         ):
-            with pytest.raises(TransactionEnded, match=f"started at {tx.start} has ended"):
+            with pytest.raises(TransactionEnded) as ended:
                 use()
+            assert ended.value.start == tx.start
         tx.abort()
 
     def test_leases_are_given_back_at_the_end(self, manager: TransactionManager, table: TableRef) -> None:
@@ -176,8 +178,9 @@ class TestConflicts:
         first.put(table, R, C, b"first")
         second.put(table, R, C, b"second")
         second.commit()
-        with pytest.raises(WriteConflict, match=r"cells of app\.items"):
+        with pytest.raises(WriteConflict) as lost:
             first.commit()
+        assert lost.value.table == table
         assert manager.transaction().get(table, R, C) == b"second"
         assert store.timestamps(table, [Cell(R, C)]) == {Cell(R, C): [second.start]}, "the loser took its value back"
 
@@ -273,13 +276,15 @@ class TestReadOnly:
 
     def test_it_writes_nothing(self, manager: TransactionManager, table: TableRef) -> None:
         tx = manager.transaction(read_only=True)
-        with pytest.raises(ReadOnlyRefused, match="read-only"):
+        with pytest.raises(ReadOnlyRefused) as refused:
             tx.put(table, R, C, b"v")
+        assert refused.value.reason == "write"
 
     def test_it_is_refused_on_a_thorough_table(self, manager: TransactionManager, thorough: TableRef) -> None:
         tx = manager.transaction(read_only=True)
-        with pytest.raises(ReadOnlyRefused, match=r"app\.thorough is swept thoroughly"):
+        with pytest.raises(ReadOnlyRefused) as refused:
             tx.get(thorough, R, C)
+        assert (refused.value.reason, refused.value.table) == ("thorough", thorough)
         with pytest.raises(ReadOnlyRefused):
             list(tx.scan(thorough))
 
@@ -294,11 +299,10 @@ class TestReadOnly:
         Thresholds(store).raise_strategy(SweepStrategy.CONSERVATIVE, new.commit_ts + 1)
         store.add_sentinels(table, [Cell(R, C)])
         store.delete_ranges(table, [VersionRange(Cell(R, C), 0, new.start)])
-        message = f"swept up to {new.commit_ts + 1}, a snapshot at {reader.start} can no longer be read"
-        with pytest.raises(SnapshotSwept, match=message):
-            reader.get(table, R, C)
-        with pytest.raises(SnapshotSwept, match=message):
-            reader.page(table)
+        for read in (lambda: reader.get(table, R, C), lambda: reader.page(table)):
+            with pytest.raises(SnapshotSwept) as failed:
+                read()
+            assert (failed.value.threshold, failed.value.at) == (new.commit_ts + 1, reader.start)
         assert old.start not in store.timestamps(table, [Cell(R, C)])[Cell(R, C)]
 
     def test_at_or_above_the_threshold_a_lone_sentinel_reads_as_nothing(
@@ -336,12 +340,15 @@ class TestReadingAtATimestamp:
 
     def test_the_future_cannot_be_read(self, manager: TransactionManager) -> None:
         last = manager.timestamps.fresh()
-        with pytest.raises(BadValue, match=f"{last + 1} has not been handed out yet, the last was {last}"):
+        with pytest.raises(BadValue) as refused:
             manager.read_at(last + 1)
+        assert (refused.value.field, refused.value.reason) == ("timestamp", "in_the_future")
+        assert str(last) in str(refused.value)
 
     def test_nor_can_a_negative_timestamp(self, manager: TransactionManager) -> None:
-        with pytest.raises(BadValue, match="timestamp: -1 is out of range"):
+        with pytest.raises(BadValue) as refused:
             manager.read_at(-1)
+        assert (refused.value.field, refused.value.reason) == ("timestamp", "out_of_range")
 
 
 class TestTheLooksBeforeCommit:
@@ -351,8 +358,10 @@ class TestTheLooksBeforeCommit:
         tx = manager.transaction()
         tx.put(table, R, C, b"v")
         Thresholds(store).raise_strategy(SweepStrategy.CONSERVATIVE, tx.start + 1)
-        with pytest.raises(TransactionAborted, match=f"swept up to {tx.start + 1}, past the one started at {tx.start}"):
+        with pytest.raises(TransactionAborted) as aborted:
             tx.commit()
+        assert aborted.value.reason == "swept"
+        assert (aborted.value.threshold, aborted.value.start) == (tx.start + 1, tx.start)
         assert store.scan_versions(table).items == []
 
     def test_the_threshold_itself_is_not_past_it(
@@ -378,16 +387,18 @@ class TestTheLooksBeforeCommit:
         tx.put(table, R, C, b"v")
         metadata = store.tables([table])[table]
         store.alter_table(table, metadata, metadata.with_strategy(SweepStrategy.THOROUGH))
-        with pytest.raises(TransactionAborted, match=r"strategy of app\.items changed"):
+        with pytest.raises(TransactionAborted) as aborted:
             tx.commit()
+        assert (aborted.value.reason, aborted.value.table) == ("strategy_changed", table)
         assert store.scan_versions(table).items == []
 
     def test_a_table_dropped_meanwhile_aborts(self, manager: TransactionManager, table: TableRef, store: Store) -> None:
         tx = manager.transaction()
         tx.put(table, R, C, b"v")
         store.drop_table(table)
-        with pytest.raises(UnknownTable, match=r"app\.items"):
+        with pytest.raises(UnknownTable) as unknown:
             tx.commit()
+        assert unknown.value.table == table
 
     def test_a_lease_that_ran_out_aborts_before_anything_is_written(
         self, manager: TransactionManager, table: TableRef, store: Store, clock: ManualClock
@@ -395,54 +406,6 @@ class TestTheLooksBeforeCommit:
         tx = manager.transaction()
         tx.put(table, R, C, b"v")
         clock.advance(61)
-        with pytest.raises(TransactionAborted, match="silent for longer than its lease"):
+        with pytest.raises(LeaseLost):
             tx.commit()
         assert store.scan_versions(table).items == []
-
-
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("row", "column", "value", "message"),
-        [
-            (b"", C, b"v", "row: has 0 bytes"),
-            (R, b"", b"v", "column: has 0 bytes"),
-            (b"r" * 1501, C, b"v", "row: has 1501 bytes; 1 to 1500"),
-            (R, b"c" * 1501, b"v", "column: has 1501 bytes"),
-            (R, C, b"", r"value: is empty.*use delete"),
-            (R, C, b"v" * 101, "value: has 101 bytes, at most 100 are allowed.*max_value_bytes"),
-            ("text", C, b"v", "row: expected bytes, got str"),
-            (R, C, "text", "value: expected bytes, got str"),
-        ],
-    )
-    def test_what_cannot_be_stored_is_named_and_changes_nothing(
-        self, store: Store, table: TableRef, row: bytes, column: bytes, value: bytes, message: str
-    ) -> None:
-        manager = TransactionManager(store, Settings(max_value_bytes=100), renew_leases=False)
-        tx = manager.transaction()
-        with pytest.raises(BadValue, match=message):
-            tx.put(table, row, column, value)
-        tx.put(table, R, C, b"v" * 100)
-        tx.commit()
-        assert len(store.scan_versions(table).items) == 1
-
-    def test_an_unknown_table_is_named_at_once(self, manager: TransactionManager) -> None:
-        tx = manager.transaction()
-        for use in (
-            lambda: tx.get("app.nowhere", R, C),
-            lambda: tx.put("app.nowhere", R, C, b"v"),
-            lambda: tx.delete("app.nowhere", R, C),
-            lambda: list(tx.scan("app.nowhere")),
-        ):
-            with pytest.raises(UnknownTable, match=r"app\.nowhere does not exist"):
-                use()
-
-    @pytest.mark.parametrize(
-        "name", ["items", "app.", ".items", "app.it-ems", "1app.x", "a.b.c", "app__x.y", "sweep.x"]
-    )
-    def test_a_bad_table_name_is_explained(self, manager: TransactionManager, name: str) -> None:
-        with pytest.raises(BadValue, match="table"):
-            manager.transaction().put(name, R, C, b"v")
-
-    def test_no_row_column_or_value_shows_in_a_repr(self) -> None:
-        shown = repr((Cell(b"secret-row", b"secret-col"), Span(b"secret-a", b"secret-b")))
-        assert "secret" not in shown
