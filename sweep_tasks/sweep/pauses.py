@@ -84,8 +84,8 @@ class Pauses:
         everything, tables = self.standing()
         for what, pause in ((None, everything), (table, tables.get(table) if table else None)):
             if pause:
-                lift = f"'sweepflow resume {what or '--everything'}'"
-                raise SweepingPaused(f"pause: {named(what)} is paused by {pause.by}: {pause.reason}; {lift} lifts it")
+                lift = f"sweepflow resume {what or '--everything'}"
+                raise SweepingPaused(named(what), pause.by, pause.reason, lift)
 
 
 def named(table: TableRef | None) -> str:
