@@ -10,6 +10,7 @@ import pytest
 
 from sweep_tasks import metrics
 from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.durations import words
 from sweep_tasks.model import Cell, Span, TableRef
 from sweep_tasks.observation.entering import enter_compaction, enter_reconciliation, enter_sweep
 from sweep_tasks.observation.history import history
@@ -72,11 +73,10 @@ class TestDocument:
         ]  # fmt: skip
         (problem,) = found["health"]["problems"]
         assert (problem["about"], problem["cause"]) == ("thorough lag", "not_running")
-        assert re.findall(r"\d+", problem["sentence"]) == ["0", "3", "1", "3"], (
-            "the shard, how late, how late it may be"
-        )
-        for shown in ("thorough", "3 hours 1 minute"):
+        late, allowed = words(3 * HOUR_S + 60), words(3 * HOUR_S)
+        for shown in ("thorough", "0", late):
             assert shown in problem["sentence"]
+        assert allowed in problem["sentence"].replace(late, "")
 
     def test_the_transaction_that_holds_sweeps_back_is_named(
         self, store: Store, settings: Settings, clock: ManualClock
@@ -181,8 +181,8 @@ class TestDocument:
         found = status(store, settings, clock)
         assert (found["health"]["verdict"], about(found)) == ("attention", ["protections"])
         (problem,) = found["health"]["problems"]
-        assert re.findall(r"\d+", problem["sentence"]) == ["3", "10"]
-        assert "10 minutes" in problem["sentence"]
+        assert "3" in re.findall(r"\d+", problem["sentence"])
+        assert words(600) in problem["sentence"]
         assert "protected_timestamps" in problem["do"]
         enter_reconciliation(store, clock, report | {"problems": []}, Try("protected_timestamps", "s", "reconcile"))
         assert about(status(store, settings, clock)) == []
