@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from sweep_tasks.errors import AlreadyExists, BadValue, UnknownTable
+from sweep_tasks.errors import AlreadyExists, TableProtected, UnknownTable
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Change, Store, every
@@ -180,8 +180,4 @@ class Catalog:
     def _check_unprotected(self, table: TableRef) -> None:
         holding = sorted(record.id for record in self._protections.records() if record.covers_table(table))
         if holding:
-            raise BadValue(
-                "table",
-                f"{table} is protected by {', '.join(holding[:5])}{' and others' if len(holding) > 5 else ''}; "
-                "release that first, or force it",
-            )
+            raise TableProtected(table, holding)

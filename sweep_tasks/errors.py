@@ -20,6 +20,9 @@ EXIT_ATTENTION = 6
 EXIT_BEHIND = 7
 
 
+UNREADABLE_ADDRESS = "an address that can't be read"
+
+
 def without_secrets(url: str) -> str:
     """An address as it may be shown: scheme, host, port and path. Users, passwords and keys stand in front of the host
     or behind the path."""
@@ -29,7 +32,7 @@ def without_secrets(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         host = None
-    return f"{parts.scheme}://{host}{port}{parts.path}" if host and parts.scheme else "an address that can't be read"
+    return f"{parts.scheme}://{host}{port}{parts.path}" if host and parts.scheme else UNREADABLE_ADDRESS
 
 
 class SweepflowError(Exception):
@@ -83,6 +86,17 @@ class UnknownTable(SweepflowError):
 class AlreadyExists(SweepflowError):
     code = "exists"
     exit_code = EXIT_CONFLICT
+
+
+class TableProtected(BadValue):
+    """Protections hold what the table shows; nothing was changed."""
+
+    def __init__(self, table: object, records: Sequence[str]) -> None:
+        shown = f"{', '.join(records[:5])}{' and others' if len(records) > 5 else ''}"
+        super().__init__(
+            "table", f"{table} is protected by {shown}; release that first, or force it", reason="protected"
+        )
+        self.records = tuple(records)
 
 
 # --- the store itself -------------------------------------------------------------------------------------------
@@ -278,6 +292,7 @@ class LegacySweepRunning(AlreadyExists):
             f"for it, or cancel it ('sweepflow legacy-sweep {table} --cancel'), then the next start by hand goes on "
             "with it; one that stays silent was cut off and is gone on with by itself (setting legacy_silent_s)"
         )
+        self.table = table
         self.run = run
         self.owner = owner
 
@@ -293,6 +308,8 @@ class LegacySweepOutdated(SweepflowError):
             f"table: run {run} of {table} can't be gone on with, since it began the strategy of the table was changed, "
             f"or a retention was raised; begin anew: 'sweepflow legacy-sweep {table} --anew'"
         )
+        self.table = table
+        self.run = run
 
 
 class LegacySweepOfOtherRows(AlreadyExists):
@@ -304,6 +321,11 @@ class LegacySweepOfOtherRows(AlreadyExists):
             f"goes further than asked for. Finish it first ('sweepflow legacy-sweep {table} --status' tells more), or "
             "drop what it has done and begin anew ('--anew', Anew in the form of the DAG)"
         )
+        self.table = table
+        self.run = run
+        self.owner = owner
+        self.done = done
+        self.ranges = ranges
 
 
 class LegacySweepCancelled(AlreadyExists):
@@ -314,6 +336,7 @@ class LegacySweepCancelled(AlreadyExists):
             f"table: run {run} of {table} was cancelled; turns leave the table alone until somebody goes on with it "
             f"('sweepflow legacy-sweep {table}') or begins anew ('--anew')"
         )
+        self.run = run
 
 
 class AlreadyPaused(AlreadyExists):
@@ -326,7 +349,7 @@ class AlreadyPaused(AlreadyExists):
 
 
 class SweepingPaused(SweepflowError):
-    """Somebody has paused it; nothing was changed."""
+    """Somebody has paused it; nothing was changed. `what` is a table, or everything."""
 
     code = "paused"
     exit_code = EXIT_CONFLICT
@@ -380,9 +403,43 @@ class RecordChanged(SweepflowError):
         super().__init__(f"protection: record {record_id!r} was changed by somebody else meanwhile; look and try again")
 
 
+class RecordExists(AlreadyExists):
+    """A protection with this id stands already; nothing was changed."""
+
+    def __init__(self, record_id: str, problem: str, *, reason: str) -> None:
+        super().__init__(f"protection: a record {record_id!r} {problem}", field="id", reason=reason)
+        self.record_id = record_id
+
+
+class UnknownRecord(NotFound):
+    def __init__(self, record_id: str) -> None:
+        super().__init__(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
+        self.record_id = record_id
+
+
+class RecordReleased(NotFound):
+    """A protection was released while it was being verified or moved."""
+
+    def __init__(self, record_id: str) -> None:
+        super().__init__(f"protection: record {record_id!r} was released meanwhile; protect again")
+
+
 class LimitExceeded(SweepflowError):
+    """One more protection would be too many; `field` is the setting that limits them."""
+
     code = "limit_exceeded"
     exit_code = EXIT_CONFLICT
+
+    def __init__(self, what: str, used: int, more: int, limit: int) -> None:
+        setting = f"max_protection_{what}"
+        super().__init__(
+            f"protection: limit exceeded: {used}+{more} > {limit} {what}; release records that are no longer "
+            f"needed, or raise the setting {setting}",
+            field=setting,
+        )
+        self.used = used
+        self.more = more
+        self.limit = limit
 
 
 class OwnerSilent(SweepflowError):
@@ -391,6 +448,14 @@ class OwnerSilent(SweepflowError):
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
     retryable = True
+
+
+class NoOwner(SweepflowError):
+    """No package answers for protections of a type, or the one that should can't be loaded."""
+
+    def __init__(self, owner_type: str, problem: str, *, reason: str) -> None:
+        super().__init__(problem, reason=reason)
+        self.owner_type = owner_type
 
 
 class NeedsAttention(SweepflowError):
@@ -428,8 +493,9 @@ class MetricsNotTaken(SweepflowError):
     retryable = True
 
     def __init__(self, endpoint: str) -> None:
+        self.endpoint = without_secrets(endpoint)
         super().__init__(
-            f"metrics: {without_secrets(endpoint)} did not take them; see that an OpenTelemetry collector listens "
+            f"metrics: {self.endpoint} did not take them; see that an OpenTelemetry collector listens "
             "there, the path of most is /v1/metrics"
         )
 

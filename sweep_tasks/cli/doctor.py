@@ -52,6 +52,7 @@ def _answer(run: Command, where: str, facts: Facts | None, found: list[Finding],
     document: dict[str, Any] = {
         "store": where,
         "verdict": _VERDICTS[worst],
+        "level": worst,
         "findings": [each._asdict() for each in found],
         "facts": facts.document() if facts else None,
     }

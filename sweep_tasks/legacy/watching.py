@@ -25,7 +25,7 @@ class ScanLog:
         try:
             standing = Standing(self._run, Runs(self._store).ranges(self._run))
         except StoreError as error:
-            log.info("how far the scan is can't be told now", why=str(error))
+            log.info("how far the scan is can't be told now", code=error.code, why=str(error))
             return
         cells, versions, deleted, *_ = standing.counts
         log.info(

@@ -89,11 +89,11 @@ def operations_entered(store: Store, clock: Clock, by: Try) -> Iterator[None]:
 
 
 def enter(store: Store, clock: Clock, done: Done) -> None:
-    _unless_it_fails("the figures of a run are lost", lambda: Tally(store, clock).enter(done))
+    _unless_it_fails("run_lost", "the figures of a run are lost", lambda: Tally(store, clock).enter(done))
 
 
 def sample(store: Store, clock: Clock) -> None:
-    _unless_it_fails("nothing was counted", lambda: take_sample(store, clock))
+    _unless_it_fails("sample_lost", "nothing was counted", lambda: take_sample(store, clock))
 
 
 def push_metrics(store: Store, settings: Settings, clock: Clock) -> None:
@@ -102,7 +102,8 @@ def push_metrics(store: Store, settings: Settings, clock: Clock) -> None:
         from sweep_tasks.observation.otlp import push
 
         url = settings.metrics_otlp_url
-        _unless_it_fails("the collector did not take the metrics", lambda: push(store, settings, clock, url))
+        lost = "the collector did not take the metrics"
+        _unless_it_fails("metrics_lost", lost, lambda: push(store, settings, clock, url))
 
 
 def sweep_done(summary: Mapping[str, Any], by: Try, ended_ms: int) -> Done:
@@ -114,8 +115,8 @@ def sweep_done(summary: Mapping[str, Any], by: Try, ended_ms: int) -> Done:
     return Done(SWEEP, labels, by, amounts, ended_ms, took_s, {**said, "engine": summary.get("engine", "local")})
 
 
-def _unless_it_fails(lost: str, keep: Callable[[], object]) -> None:
+def _unless_it_fails(code: str, lost: str, keep: Callable[[], object]) -> None:
     try:
         keep()
     except SweepflowError as error:
-        log.warning(lost, why=str(error))
+        log.warning(lost, code=code, why=str(error))

@@ -30,6 +30,8 @@ GROUPS: dict[str, tuple[Metric, ...]] = {
     "Compaction": (metrics.TOMBSTONES, metrics.NEAR_FAILING, metrics.KEPT, *metrics.COMPACTION.values()),
 }  # fmt: skip
 """The rows of the dashboard, the most urgent first."""
+SINGLE_SHARDS = "Single shards, as chosen above"
+"""The title of the last row."""
 BY_SHARD = (metrics.LAG, metrics.BACKLOG, metrics.SWEEP["entries"], metrics.SWEEP["seconds"])
 _SHARDS = 'strategy=~"$strategy", shard=~"$shard"'
 
@@ -68,7 +70,7 @@ def rows() -> dict[str, list[Panel]]:
     """A panel for each metric: gauges as they are, the worst of a strategy's shards; counters as rates. And at the end
     single shards, those that were chosen."""
     grouped = {title: [_of(metric) for metric in these] for title, these in GROUPS.items()}
-    return grouped | {"Single shards, as chosen above": [_of_shard(metric) for metric in BY_SHARD]}
+    return grouped | {SINGLE_SHARDS: [_of_shard(metric) for metric in BY_SHARD]}
 
 
 def panels() -> list[Panel]:

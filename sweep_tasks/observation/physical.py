@@ -37,6 +37,7 @@ def remains_of(store_url: str, table: TableRef, cell: Cell, reader: Reader | Non
     if reader is None:
         return {
             "known": False,
+            "reason": "not_configured",
             "remains": None,
             "says": "what was swept of it may still be in Cassandra's files, until its tombstones are purged; that can "
             "only be told where the files of the nodes can be read (setting compaction_nodes)",
@@ -46,6 +47,7 @@ def remains_of(store_url: str, table: TableRef, cell: Cell, reader: Reader | Non
     except SweepflowError as error:
         return {
             "known": False,
+            "reason": error.code,
             "remains": None,
             "says": f"what Cassandra's files still hold of it is not known: {error}",
         }

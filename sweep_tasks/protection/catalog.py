@@ -16,7 +16,15 @@ from typing import NamedTuple
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, RecordChanged, UnknownTable
+from sweep_tasks.errors import (
+    BadValue,
+    NotFound,
+    RecordChanged,
+    RecordExists,
+    RecordReleased,
+    UnknownRecord,
+    UnknownTable,
+)
 from sweep_tasks.model import TableRef, checked_timestamp
 from sweep_tasks.protection.ledger import Ledger, Limits, Meta
 from sweep_tasks.protection.metrics import counted
@@ -139,9 +147,7 @@ class ProtectionCatalog:
 
         def added(standing: Record | None) -> Record:
             if standing is not None:
-                raise AlreadyExists(
-                    f"protection: a record {record.id!r} exists already; release it, or choose another id"
-                )
+                raise RecordExists(record.id, "exists already; release it, or choose another id", reason="duplicate")
             return new
 
         limits = Limits(settings.max_protection_records, settings.max_protection_spans)
@@ -228,7 +234,9 @@ class ProtectionCatalog:
         for target in record.targets:
             if target.is_pattern and not target.among(tables):
                 raise BadValue(
-                    "targets", f"{target.table} matches no table; 'sweepflow tables list' shows those there are"
+                    "targets",
+                    f"{target.table} matches no table; 'sweepflow tables list' shows those there are",
+                    reason="no_match",
                 )
         self._thresholds.of_tables(tables)
 
@@ -254,7 +262,7 @@ def _check_described(record: Record) -> None:
 
 def _named(record_id: str, standing: Record | None) -> Record:
     if standing is None:
-        raise NotFound(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
+        raise UnknownRecord(record_id)
     return standing
 
 
@@ -267,7 +275,7 @@ def _standing(record: Record | None) -> Record:
 def _same(record: Record, standing: Record | None) -> Record:
     """One that was released while it was being verified must not be reported as holding, nor another in its place."""
     if standing is None or standing.made != record.made:
-        raise NotFound(f"protection: record {record.id!r} was released meanwhile; protect again")
+        raise RecordReleased(record.id)
     return standing
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.errors import BadValue, NoOwner, OwnerSilent, SweepflowError
 from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.records import MANUAL as MANUAL
 from sweep_tasks.protection.records import Record
@@ -37,7 +37,12 @@ class Answer(StrEnum):
 
 class Asked(NamedTuple):
     answer: Answer
-    why: str = ""
+    error: SweepflowError | None = None
+    """Why there is no answer."""
+
+    @property
+    def why(self) -> str:
+        return str(self.error) if self.error else ""
 
 
 class Owner(ABC):
@@ -54,7 +59,8 @@ class Owner(ABC):
     def detail(self, record: Record, key: str) -> str:
         """Of the record's meta, where nobody can be asked without it."""
         if not record.meta.get(key):
-            raise BadValue(f"meta {key}", f"is missing, so nobody can be asked about this {record.meta_type}")
+            problem = f"is missing, so nobody can be asked about this {record.meta_type}"
+            raise BadValue(f"meta {key}", problem, reason="missing")
         return record.meta[key]
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
@@ -73,7 +79,8 @@ class ExpiryOwner(Owner):
 
     def answer(self, record: Record) -> Answer:
         if record.expires_ms is None:
-            raise BadValue("expires", "is not set, so this record would never end; release it by hand")
+            problem = "is not set, so this record would never end; release it by hand"
+            raise BadValue("expires", problem, reason="missing")
         return Answer.RUNNING
 
 
@@ -88,7 +95,7 @@ class Owners:
         self._entries: dict[str, set[EntryPoint]] = {}
         for entry in entry_points(group=GROUP) if registered is None else registered:
             self._entries.setdefault(entry.name, set()).add(entry)
-        self._made: dict[str, Owner | str] = {}
+        self._made: dict[str, Owner | NoOwner] = {}
         self._silent: dict[str, Asked] = {}
 
     def __enter__(self) -> Self:
@@ -99,30 +106,32 @@ class Owners:
             if isinstance(owner, Owner):
                 owner.close()
 
-    def broken(self) -> dict[str, str]:
+    def broken(self) -> dict[str, NoOwner]:
         """The types whose owner can't be had, each with the reason."""
         made = {name: self._owner(name) for name in sorted(self._entries)}
-        return {name: owner for name, owner in made.items() if isinstance(owner, str)}
+        return {name: owner for name, owner in made.items() if isinstance(owner, NoOwner)}
 
     def ask(self, record: Record) -> Asked:
         """One that could not be reached is not asked again: many records would wait for the same silence."""
         if record.meta_type in self._silent:
             return self._silent[record.meta_type]
         if record.meta_type not in self._entries:
-            return Asked(Answer.UNKNOWN, f"nobody answers for owners of type {record.meta_type!r}")
+            problem = f"nobody answers for owners of type {record.meta_type!r}"
+            return Asked(Answer.UNKNOWN, NoOwner(record.meta_type, problem, reason="missing"))
         owner = self._owner(record.meta_type)
-        if isinstance(owner, str):
+        if isinstance(owner, NoOwner):
             return Asked(Answer.UNKNOWN, owner)
         try:
             with counted("ask_owner"):
                 return _understood(self._asked_patiently(owner, record))
         except SweepflowError as error:
-            asked = Asked(Answer.UNANSWERED, str(error))
+            asked = Asked(Answer.UNANSWERED, error)
             if error.retryable:
                 self._silent[record.meta_type] = asked
             return asked
         except Exception as error:
-            return Asked(Answer.UNANSWERED, f"asking failed ({type(error).__name__})")
+            failed = OwnerSilent(f"asking failed ({type(error).__name__})", reason="failed")
+            return Asked(Answer.UNANSWERED, failed)
 
     def _asked_patiently(self, owner: Owner, record: Record) -> Answer:
         for pause_s in _PAUSES_S:
@@ -134,25 +143,30 @@ class Owners:
             self._clock.sleep(pause_s)
         return owner.answer(record)
 
-    def _owner(self, name: str) -> Owner | str:
+    def _owner(self, name: str) -> Owner | NoOwner:
         if name not in self._made:
             self._made[name] = self._load(name, {entry.value: entry for entry in self._entries[name]})
         return self._made[name]
 
-    def _load(self, name: str, entries: dict[str, EntryPoint]) -> Owner | str:
+    def _load(self, name: str, entries: dict[str, EntryPoint]) -> Owner | NoOwner:
         if len(entries) > 1:
             places = " and ".join(sorted(entries))
-            return f"owner type {name!r} is registered twice, as {places}; uninstall one of the packages"
+            problem = f"owner type {name!r} is registered twice, as {places}; uninstall one of the packages"
+            return NoOwner(name, problem, reason="duplicate")
         value, entry = entries.popitem()
         try:
             make: Callable[[Settings], object] = entry.load()
             owner = make(self._settings)
         except Exception as error:
-            return f"owner type {name!r} can't be loaded from {value} ({type(error).__name__}); mend or uninstall it"
-        return owner if isinstance(owner, Owner) else f"owner type {name!r}: {value} gives no Owner; correct it"
+            found = f"from {value} ({type(error).__name__})"
+            return NoOwner(name, f"owner type {name!r} can't be loaded {found}; mend or uninstall it", reason="failed")
+        if isinstance(owner, Owner):
+            return owner
+        return NoOwner(name, f"owner type {name!r}: {value} gives no Owner; correct it", reason="wrong_type")
 
 
 def _understood(answer: object) -> Asked:
     if isinstance(answer, Answer):
         return Asked(answer)
-    return Asked(Answer.UNANSWERED, f"the owner's answer was of type {type(answer).__name__}, not an Answer")
+    problem = f"the owner's answer was of type {type(answer).__name__}, not an Answer"
+    return Asked(Answer.UNANSWERED, OwnerSilent(problem, reason="wrong_type"))

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import AlreadyExists, AlreadySwept, NotFound, StoreBusy
+from sweep_tasks.errors import AlreadyExists, AlreadySwept, NotFound, RecordExists, StoreBusy
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.owners import EXPIRY, MANUAL
 from sweep_tasks.protection.records import Mode, Record, State
@@ -83,7 +83,10 @@ def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], t
             return record.ts
         if ts is not None:
             raise AlreadySwept(ts, verdict.earliest or 0)
-    raise StoreBusy(f"protection: {wanted.id!r} could not be made, its tables are emptied all the time; try again")
+    raise StoreBusy(
+        f"protection: {wanted.id!r} could not be made, its tables are emptied all the time; try again",
+        reason="truncated",
+    )
 
 
 def let_go(catalog: ProtectionCatalog, record_id: str) -> bool:
@@ -110,7 +113,6 @@ def _same(standing: Record, wanted: Record, ts: int | None) -> Record:
     holds_enough = standing.mode in (wanted.mode, Mode.AFTER) and standing.targets == wanted.targets
     if holds_enough and ts in (None, standing.ts):
         return standing
-    raise AlreadyExists(
-        f"protection: a record {wanted.id!r} stands with other tables or at another timestamp; release it, then try "
-        "again"
+    raise RecordExists(
+        wanted.id, "stands with other tables or at another timestamp; release it, then try again", reason="different"
     )

@@ -75,7 +75,7 @@ class Reconciler:
                 self._catalog.metadata(),
                 findings,
                 recounted,
-                self._owners.broken(),
+                {name: str(error) for name, error in self._owners.broken().items()},
             )
 
     def _findings(self) -> Iterator[Finding]:

@@ -34,6 +34,12 @@ class Tracker:
         self._begun = 0
         self._succeeded = 0
         self._reading = False
+        self._waiting = 0
+
+    @property
+    def waiting(self) -> int:
+        """Callers of `refresh` that wait for another one's read to end."""
+        return self._waiting
 
     def known(self) -> Known:
         """No older than the refresh interval."""
@@ -46,7 +52,9 @@ class Tracker:
         with self._turn:
             wanted = self._begun + 1
             while self._reading:
+                self._waiting += 1
                 self._turn.wait()
+                self._waiting -= 1
             if self._known and self._succeeded >= wanted:
                 return self._known
             self._reading = True

@@ -1,13 +1,15 @@
 """Scenario files: prose, operations, and what each must answer.
 
 A line that starts with `#` is for the reader. A line that starts with `{` is an operation, and the line behind it holds
-its outcome after `=> `. Of an error the code and the line count, and the text under `message` if the file gives one:
-it must occur in the real message. Only operations are fed to the runner, so its line numbers count operations.
+its outcome after `=> `. Of an error the code and the line count, and the names and numbers under `message` if the file
+gives some: each must occur in the real message, as a whole word. Its wording is free. Only operations are fed to the
+runner, so its line numbers count operations.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,9 +63,12 @@ def agrees(expected: Outcome | None, got: Outcome) -> bool:
         return False
     if "error" not in expected:
         return _text(expected) == _text(got)
-    wanted = {"message": "", **expected}
-    same = _text({**got, "message": ""}) == _text({**wanted, "message": ""})
-    return same and wanted["message"] in got["message"]
+    same = _text({**got, "message": ""}) == _text({**expected, "message": ""})
+    return same and all(_names(got["message"], each) for each in expected.get("message", []))
+
+
+def _names(message: str, value: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", message) is not None
 
 
 def differences(script: Script, outcomes: Sequence[Outcome]) -> str:

@@ -69,7 +69,7 @@ def test_wherever_a_run_ends_the_next_goes_on_from_there(tmp_path: Path) -> None
 
 def test_rewriting_leaves_a_file_that_is_right_as_it_is() -> None:
     script = script_of("conservative_keeps_the_newest_and_leaves_a_sentinel")
-    right = [expected or {} for expected in script.expected]
+    right = [answer_as(expected or {}) for expected in script.expected]
     assert rewritten(script, right) == script.path.read_text(encoding="utf-8")
 
 
@@ -82,6 +82,20 @@ def test_rewriting_changes_outcomes_that_are_wrong_and_adds_those_that_are_missi
     assert rewritten(script, outcomes) == (
         '# Why.\n{"op":"a"}\n=> {"ok":true}\n\n# How.\n{"op":"b"}\n=> {"error":"bad_value","line":2}\n'
     )
+
+
+def answer_as(expected: Outcome) -> Outcome:
+    """An outcome that agrees with the expected one."""
+    return expected | {"message": " ".join(expected.get("message", []))} if "error" in expected else expected
+
+
+def test_an_error_agrees_only_if_its_message_has_every_value_as_a_whole_word() -> None:
+    expected: Outcome = {"error": "snapshot_swept", "line": 1, "message": ["100", "app.items"]}
+    got = {"error": "snapshot_swept", "line": 1}
+    assert agrees(expected, got | {"message": "app.items: 100."})
+    for message in ("app.items: 1000", "app.items_2: 100", "100", ""):
+        assert not agrees(expected, got | {"message": message})
+    assert not agrees(expected, got | {"line": 2, "message": "100 app.items"})
 
 
 def script_of(name: str) -> Script:

@@ -16,7 +16,16 @@ def test_it_is_told_in_its_two_greatest_units(seconds: int | None, told: str) ->
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0, "0 seconds"), (0.4, "0 seconds"), (61, "1 minute 1 second"), (90_061, "1 day 1 hour")]
+    ("seconds", "told"),
+    [
+        (0, "0 seconds"),
+        (0.4, "0 seconds"),
+        (59, "59 seconds"),
+        (61, "1 minute 1 second"),
+        (3_661, "1 hour 1 minute"),
+        (90_061, "1 day 1 hour"),
+        (30 * 86_400, "4 weeks 2 days"),
+    ],
 )
 def test_in_words_too(seconds: float, told: str) -> None:
     assert words(seconds) == told

@@ -40,8 +40,8 @@ UNQUEUED = changed(NOTHING, CONSERVATIVE)
         (changed(CONSERVATIVE, NOTHING, THOROUGH), SINCE, SINCE - 1, False, Undone.QUEUE),
     ],
     ids=[
-        "nothing is due", "it goes less far", "no sentinels to wait for", "not dated yet", "sentinels, and less far",
-        "the queue is behind", "some are parked", "nothing in the way", "conservative before it was swept by nothing",
+        "nothing-is-due", "it-goes-less-far", "no-sentinels-to-wait-for", "not-dated-yet", "sentinels-and-less-far",
+        "the-queue-is-behind", "some-are-parked", "nothing-in-the-way", "conservative-before-it-was-swept-by-nothing",
     ],
 )  # fmt: skip
 def test_what_a_scan_lacks(table: TableMetadata, reach: int, passed: int, parked: bool, lacks: Undone | None) -> None:

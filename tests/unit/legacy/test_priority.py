@@ -197,13 +197,13 @@ class TestWhoWaits:
             (table("t", scanned(1, sweep_ts=600), reach=700, stale=500), None),
         ],
         ids=[
-            "somebody is at it", "swept by nothing", "scanned not long ago", "scanned long ago",
-            "what is due can't be reached yet", "what is due can be reached",
-            "the last scan went far enough and something was held back", "never scanned, whatever is due",
-            "what is due waits for the queue", "the last scan went far enough before the queue did",
-            "somebody cancelled it", "nothing is old enough yet", "nothing is old enough any more",
-            "scanned not long ago, and far short of what may be swept", "as far as an open transaction lets anybody",
-            "scanned not long ago, and far enough",
+            "somebody-is-at-it", "swept-by-nothing", "scanned-not-long-ago", "scanned-long-ago",
+            "what-is-due-cant-be-reached-yet", "what-is-due-can-be-reached",
+            "the-last-scan-went-far-enough-and-something-was-held-back", "never-scanned-whatever-is-due",
+            "what-is-due-waits-for-the-queue", "the-last-scan-went-far-enough-before-the-queue-did",
+            "somebody-cancelled-it", "nothing-is-old-enough-yet", "nothing-is-old-enough-any-more",
+            "scanned-not-long-ago-and-far-short-of-what-may-be-swept", "as-far-as-an-open-transaction-lets-anybody",
+            "scanned-not-long-ago-and-far-enough",
         ],
     )  # fmt: skip
     def test_whether_and_why(self, waits: Candidate, why: Why | None) -> None:

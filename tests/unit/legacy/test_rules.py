@@ -156,9 +156,9 @@ def test_a_sentinel_goes_from_a_thorough_table_though_a_record_holds_what_is_abo
         (THOROUGH, versions(A, 40, 30, deletes=(30,)), 0),
     ],
     ids=[
-        "one version", "one version and a sentinel", "what lies between goes", "an older one stays for the record",
-        "a delete marker that stays anyway", "one version of a thorough table", "an older one of a thorough table",
-        "a delete marker that would go", "a delete marker that goes with what lies between",
+        "one-version", "one-version-and-a-sentinel", "what-lies-between-goes", "an-older-one-stays-for-the-record",
+        "a-delete-marker-that-stays-anyway", "one-version-of-a-thorough-table", "an-older-one-of-a-thorough-table",
+        "a-delete-marker-that-would-go", "a-delete-marker-that-goes-with-what-lies-between",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 9])

@@ -144,9 +144,7 @@ def test_a_second_start_is_told_who_is_at_it_and_changes_nothing(store: Store, c
     filled(store)
     legacy, order = begin(store, clock)
     first = legacy.start(order, Horizon(S, clock.now_ms()))
-    with pytest.raises(
-        LegacySweepRunning, match=rf"run {first.id} of somebody since .*; wait for it, or cancel it"
-    ) as told:
+    with pytest.raises(LegacySweepRunning) as told:
         LegacySweep(store, SETTINGS, clock, "another").start(order, Horizon(S, clock.now_ms()))
     assert (told.value.run, told.value.owner, told.value.code) == (first.id, "somebody", "exists")
     assert Runs(store).of(TABLE) == first
@@ -341,8 +339,9 @@ def test_a_marker_that_a_copy_may_lack_stays_and_the_next_run_takes_it(memory: M
 
 def test_what_is_not_swept_is_refused(store: Store, clock: ManualClock) -> None:
     filled(store, NOTHING)
-    with pytest.raises(BadValue, match="is never swept, its strategy is nothing"):
+    with pytest.raises(BadValue) as refused:
         sweep(store, clock)
+    assert (refused.value.field, refused.value.reason) == ("table", "never_swept")
     for table in (TableRef.parse("app.none"), TRANSACTIONS):
         with pytest.raises(UnknownTable):
             LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table))
@@ -363,8 +362,9 @@ def test_what_is_not_swept_is_refused(store: Store, clock: ManualClock) -> None:
     ],
 )
 def test_a_bad_order_is_refused_by_name(field: str, value: Any) -> None:
-    with pytest.raises(BadValue, match=f"^{field}: "):
+    with pytest.raises(BadValue) as refused:
         LegacyOrder(TABLE, **{field: value})
+    assert refused.value.field == field
 
 
 def test_a_sweep_timestamp_given_by_hand_can_only_lower_the_one_that_is_found(store: Store, clock: ManualClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -11,6 +12,7 @@ import prometheus_client
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import NoOwner
 from sweep_tasks.model import TableRef
 from sweep_tasks.protection.owners import AIRFLOW_RUN, EXPIRY, GROUP, MANUAL, SPARK_APP, Answer, Asked, Owners
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -30,7 +32,7 @@ class Silent(Owner):
     closed = 0
     def answer(self, record):
         Silent.asked += 1
-        raise OwnerSilent("farm: the barn does not answer; open it")
+        raise OwnerSilent("farm: barn locked")
     def close(self):
         Silent.closed += 1
 
@@ -78,6 +80,12 @@ def record(meta_type: str, name: str = "a", expires_ms: int | None = None, **met
     return Record(name, 50, Mode.AT, targets, meta_type=meta_type, meta=meta, expires_ms=expires_ms)
 
 
+def told(asked: Asked) -> tuple[str, str | None, str | None]:
+    """What an answer that is none is known by."""
+    assert asked.error
+    return asked.error.code, asked.error.field, asked.error.reason
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Somewhere to install packages."""
@@ -113,16 +121,17 @@ def test_a_person_is_never_done_by_itself_and_an_expiry_needs_a_time(clock: Manu
     with Owners(Settings(), clock) as made:
         assert made.ask(record(MANUAL)) == Asked(Answer.RUNNING)
         assert made.ask(record(EXPIRY, expires_ms=1)) == Asked(Answer.RUNNING)
-        answer, why = made.ask(record(EXPIRY))
-        assert (answer, why.partition(",")[0]) == (Answer.UNANSWERED, "expires: is not set")
+        asked = made.ask(record(EXPIRY))
+        assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("bad_value", "expires", "missing"))
 
 
-@pytest.mark.parametrize("kind", [AIRFLOW_RUN, SPARK_APP])
-def test_a_record_that_lacks_what_its_owner_is_asked_by_is_not_released(kind: str, clock: ManualClock) -> None:
+@pytest.mark.parametrize(("kind", "needed"), [(AIRFLOW_RUN, "meta dag_id"), (SPARK_APP, "meta app_id")])
+def test_a_record_that_lacks_what_its_owner_is_asked_by_is_not_released(
+    kind: str, needed: str, clock: ManualClock
+) -> None:
     with Owners(Settings(), clock) as made:
-        answer, why = made.ask(record(kind))
-        assert answer is Answer.UNANSWERED
-        assert "is missing, so nobody can be asked" in why
+        asked = made.ask(record(kind))
+        assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("bad_value", needed, "missing"))
 
 
 @pytest.mark.parametrize("says", ["finished", "running", "gone"])
@@ -131,20 +140,26 @@ def test_another_package_answers_for_its_own_type(owners: Owners, says: str) -> 
 
 
 def test_a_type_that_nobody_registered_is_unknown(owners: Owners) -> None:
-    assert owners.ask(record("sheep")) == Asked(Answer.UNKNOWN, "nobody answers for owners of type 'sheep'")
+    asked = owners.ask(record("sheep"))
+    assert isinstance(asked.error, NoOwner)
+    assert (asked.answer, asked.error.owner_type, asked.error.reason) == (Answer.UNKNOWN, "sheep", "missing")
 
 
 def test_owners_that_can_not_be_had_are_named_and_do_not_touch_the_others(owners: Owners) -> None:
     broken = owners.broken()
     assert set(broken) == set(BROKEN)
-    assert broken["missing"] == (
-        "owner type 'missing' can't be loaded from farm_that_is_not_there:Owner (ModuleNotFoundError); "
-        "mend or uninstall it"
-    )
-    assert "(AttributeError)" in broken["misnamed"]
-    assert "(RuntimeError)" in broken["unmakable"]
-    assert "gives no Owner" in broken["nothing"]
-    assert "secret" not in str(broken)
+    assert {name: (error.owner_type, error.reason) for name, error in broken.items()} == {
+        "missing": ("missing", "failed"),
+        "misnamed": ("misnamed", "failed"),
+        "unmakable": ("unmakable", "failed"),
+        "nothing": ("nothing", "wrong_type"),
+    }
+    shown = {name: str(error) for name, error in broken.items()}
+    assert "farm_that_is_not_there:Owner" in shown["missing"]
+    assert "ModuleNotFoundError" in shown["missing"]
+    assert "AttributeError" in shown["misnamed"]
+    assert "RuntimeError" in shown["unmakable"]
+    assert "secret" not in str(shown)
     assert owners.ask(record("missing")) == Asked(Answer.UNKNOWN, broken["missing"])
     assert owners.ask(record("told", says="running")).answer is Answer.RUNNING
 
@@ -152,9 +167,10 @@ def test_owners_that_can_not_be_had_are_named_and_do_not_touch_the_others(owners
 def test_a_type_that_two_packages_answer_for_is_answered_by_neither(site: Path, owners: Owners) -> None:
     install(site, "ranch", {"told": "farm_owners:Silent"})
     with Owners(Settings()) as made:
-        answer, why = made.ask(record("told", says="finished"))
-        assert answer is Answer.UNKNOWN
-        assert "is registered twice, as farm_owners:Silent and farm_owners:Told; uninstall one" in why
+        asked = made.ask(record("told", says="finished"))
+        assert (asked.answer, told(asked)) == (Answer.UNKNOWN, ("failed", None, "duplicate"))
+        assert "farm_owners:Silent" in asked.why
+        assert "farm_owners:Told" in asked.why
 
 
 def test_the_same_owner_registered_twice_is_one(clock: ManualClock) -> None:
@@ -176,20 +192,23 @@ def test_a_silent_owner_is_not_asked_about_every_record_and_is_closed_in_the_end
     with Owners(Settings(), clock) as made:
         answers = {made.ask(record("silent", name)) for name in "abcdef"}
         silent = sys.modules["farm_owners"].Silent
-        assert answers == {Asked(Answer.UNANSWERED, "farm: the barn does not answer; open it")}
+        assert {(asked.answer, asked.why) for asked in answers} == {(Answer.UNANSWERED, "farm: barn locked")}
         assert (silent.asked, silent.closed) == (3, 0)
         assert made.ask(record("told", says="gone")).answer is Answer.GONE
     assert silent.closed == 1
 
 
 def test_what_is_no_answer_releases_nothing(owners: Owners) -> None:
-    assert owners.ask(record("mumbling")) == Asked(
-        Answer.UNANSWERED, "the owner's answer was of type str, not an Answer"
-    )
+    asked = owners.ask(record("mumbling"))
+    assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("unavailable", None, "wrong_type"))
+    assert re.search(r"\bstr\b", asked.why), "the type of what came is named"
 
 
 def test_the_text_of_a_foreign_error_is_not_shown(owners: Owners) -> None:
-    assert owners.ask(record("breaking")) == Asked(Answer.UNANSWERED, "asking failed (RuntimeError)")
+    asked = owners.ask(record("breaking"))
+    assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("unavailable", None, "failed"))
+    assert "RuntimeError" in asked.why
+    assert "password" not in asked.why
 
 
 def test_questions_are_counted_by_how_they_ended(owners: Owners) -> None:

@@ -267,12 +267,13 @@ class TestTrouble:
 
         def busy(call: Call) -> None:
             if call.name == "compare_and_set" and b"r:a" in str(call.arguments).encode():
-                raise StoreBusy("store: held by somebody else; try again")
+                raise StoreBusy("store: locked by ada")
 
         report = reconcile(FaultyStore(memory, before=busy), clock)
         assert found(report) == {"a": Outcome.FAILED, "b": Outcome.RELEASED}
         [problem] = report.document(SETTINGS)["problems"]
-        assert "could not be settled or released: store: held by somebody else" in problem["sentence"]
+        assert problem["about"] == "record a failed"
+        assert "store: locked by ada" in problem["sentence"]
 
     def test_a_store_that_can_not_be_reached_ends_it(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog

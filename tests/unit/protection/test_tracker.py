@@ -90,7 +90,7 @@ def test_however_many_ask_one_reads_and_then_one_for_all_who_asked_meanwhile(wat
             pass
         watched.protect("a")
         others = [pool.submit(watched.tracker.refresh) for _ in range(20)]
-        while len(watched.tracker._turn._waiters) < 20:  # type: ignore[attr-defined]
+        while watched.tracker.waiting < 20:
             pass
         watched.gate.set()
         assert {len(each.result().records) for each in others} == {1}, "begun after they asked"
