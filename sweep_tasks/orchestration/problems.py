@@ -30,7 +30,7 @@ def send_if_new(about: Collection[str], send: Callable[[], bool], dag_id: str = 
             claims = [_claim(dag_id, each) for each in about] if again_s else []
             new = [claim for claim in claims if claim.take(store)]
             if claims and not new:
-                log.info("all of this was alerted about already")
+                log.info("all of this was alerted about already", code="already_sent")
                 return
             out = send()
             for claim in new:
