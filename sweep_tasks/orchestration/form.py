@@ -99,9 +99,10 @@ def _numbers(text: str, shards: int) -> Iterator[int]:
         first, dash, last = (each.strip() for each in part.partition("-"))
         begin, end = int(first), int(last) if dash else int(first)
         if begin > end:
-            raise BadValue("shards", f"{part.strip()} begins above its end; write {end}-{begin}")
+            raise BadValue("shards", f"{part.strip()} begins above its end; write {end}-{begin}", reason="reversed")
         if end >= shards:
-            raise BadValue("shards", f"{end} does not exist; there are {shards}, from 0 to {shards - 1}")
+            known = f"there are {shards}, from 0 to {shards - 1}"
+            raise BadValue("shards", f"{end} does not exist; {known}", reason="out_of_range")
         yield from range(begin, end + 1)
 
 

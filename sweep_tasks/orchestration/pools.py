@@ -10,7 +10,7 @@ that does not exist, and no task may create one: an operator does, with `sweepfl
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sweep_tasks.model import SweepStrategy
 
@@ -50,14 +50,22 @@ def pools_document(shards: int, lanes: int = 0, nodes: Iterable[str] = ()) -> di
     }
 
 
-def pool_problem(names: Collection[str], slots: Mapping[str, int]) -> str | None:
-    """What is wrong with those of these pools that Airflow has, in one sentence."""
+class PoolProblem(NamedTuple):
+    reason: str
+    pools: list[str]
+    sentence: str
+
+
+def pool_problem(names: Collection[str], slots: Mapping[str, int]) -> PoolProblem | None:
+    """What is wrong with those of these pools that Airflow has."""
     missing = [name for name in names if name not in slots]
     if missing:
-        return f"pools: {_some(missing)} missing; run '{MAKE_POOLS}' where Airflow runs, then clear this task"
+        sentence = f"pools: {_some(missing)} missing; run '{MAKE_POOLS}' where Airflow runs, then clear this task"
+        return PoolProblem("missing", missing, sentence)
     wide = [name for name in names if slots[name] != 1]
     if wide:
-        return f"pools: {_some(wide)} not of one slot; run '{MAKE_POOLS}' to set that right, then clear this task"
+        sentence = f"pools: {_some(wide)} not of one slot; run '{MAKE_POOLS}' to set that right, then clear this task"
+        return PoolProblem("not_one_slot", wide, sentence)
     return None
 
 

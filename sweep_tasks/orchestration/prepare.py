@@ -69,7 +69,7 @@ def check_pools(names: Collection[str]) -> None:
     with AirflowApi.of(airflow_connection()) as api:
         problem = pool_problem(names, api.pool_slots())
     if problem:
-        raise AirflowNotReady(problem)
+        raise AirflowNotReady(problem.sentence, field="pools", reason=problem.reason)
 
 
 def spark_connection() -> Connection:

@@ -119,8 +119,9 @@ def somebody(
         person = Person(context.new_page(), airflow)
         person.log_in(login)
         yield person
-    except Error:
+    except (Error, AssertionError) as error:
         person.keep("failed")
+        error.add_note(f"{[frame.url for frame in person.page.frames]}, console: {person.complaints}")
         raise
     finally:
         context.close()

@@ -74,4 +74,4 @@ def test_a_shard_that_does_not_exist_is_refused_before_anything_is_swept(
     run = airflow.trigger(TARGETED_SWEEP, {"shards": "0,7"})
     assert airflow.wait_for_run(TARGETED_SWEEP, run) == "failed"
     assert airflow.task_states(TARGETED_SWEEP, run)["conservative.shard_0"] == "upstream_failed"
-    assert failures(airflow, TARGETED_SWEEP, run, "prepare") == [("bad_value", "shards", "unknown")]
+    assert failures(airflow, TARGETED_SWEEP, run, "prepare") == [("bad_value", "shards", "out_of_range")]

@@ -38,6 +38,7 @@ from tests.airflow.visitor import client, token_of
 from tests.support.clock import ManualClock
 from tests.support.html import Element
 from tests.support.protections import protect_often
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -188,7 +189,8 @@ def test_it_is_as_light_or_dark_as_airflow_and_fits_a_narrow_window(
             operator.keep_whole(f"{colours}, whole")
     with somebody(browser, airflow, airflow.secrets.admin, width=420) as operator:
         operator.keep_whole("narrow, whole")
-        operator.page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
+        fits = "document.documentElement.scrollWidth <= innerWidth"
+        assert eventually(lambda: operator.page.evaluate(fits), patience_s=30)
 
 
 def test_nobody_gets_anything_without_a_login(airflow: LocalAirflow, lagging: QueuedStore) -> None:
