@@ -509,6 +509,9 @@ class AirflowNotReady(SweepflowError):
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
 
+    status: int | None = None
+    """The HTTP status, where Airflow answered with an error."""
+
 
 class AirflowUnreachable(AirflowNotReady):
     retryable = True
@@ -534,8 +537,8 @@ class RequestRefused(SweepflowError):
     code = "refused"
     exit_code = EXIT_BAD_INPUT
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"request: refused, {why}")
+    def __init__(self, why: str, *, reason: str) -> None:
+        super().__init__(f"request: refused, {why}", reason=reason)
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def take_sample(store: Store, clock: Clock, most: int = MOST) -> Document:
     """Counts, and keeps what was counted."""
     sample = counted(store, clock, most)
     store.update(OBSERVATIONS, _LATEST, lambda _: json.dumps(sample).encode())
-    _keep_point(store, sample)
+    keep_point(store, sample)
     return sample
 
 
@@ -136,7 +136,7 @@ def _set_aside(store: Store, most: int) -> Iterator[Quarantined]:
     return islice(Quarantine(store, TimestampService(store)).all(), most)
 
 
-def _keep_point(store: Store, sample: Mapping[str, Any]) -> None:
+def keep_point(store: Store, sample: Mapping[str, Any]) -> None:
     """Of each step of the time line the last sample, for a week."""
     point = {
         "at_ms": sample["at_ms"],

@@ -91,7 +91,9 @@ class AirflowApi:
 
 def problem_of(answer: httpx.Response, method: str, path: str) -> AirflowNotReady:
     said = f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}"
-    return _kind(answer)(said)
+    problem = _kind(answer)(said)
+    problem.status = answer.status_code
+    return problem
 
 
 def _kind(answer: httpx.Response) -> type[AirflowNotReady]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+import structlog
 from airflow.sdk import BaseBranchOperator, BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
 
     from sweep_tasks.observation.tally import Try
+
+log = structlog.get_logger(__name__)
 
 
 class PrepareSweep(BaseBranchOperator):
@@ -40,7 +43,10 @@ class PrepareSweep(BaseBranchOperator):
 
 
 def explained(error: SweepflowError) -> AirflowException:
-    """As Airflow takes it: what would fail again in the same way is not tried again."""
+    """As Airflow takes it: what would fail again in the same way is not tried again. Airflow logs the message alone, so
+    what programs read is logged here."""
+    known = {name: value for name, value in (("field", error.field), ("reason", error.reason)) if value}
+    log.error("the task fails", code="task_failed", error=error.code, **known)
     return AirflowException(str(error)) if error.retryable else AirflowFailException(str(error))
 
 
@@ -93,5 +99,7 @@ def _connection(name: str, what: str) -> Connection:
     except AirflowNotFoundException as error:
         raise AirflowNotReady(
             f"connection {name}: is missing; add {what} under Admin, Connections, or as the variable "
-            f"AIRFLOW_CONN_{name.upper()}"
+            f"AIRFLOW_CONN_{name.upper()}",
+            field=f"connection {name}",
+            reason="missing",
         ) from error

@@ -63,7 +63,9 @@ class ChooseTables(BaseBranchOperator):
             busy = api.busy_pools(LANES)
         taken = {lane_task(lane) for lane, pool in enumerate(lane_pools(number)) if pool in busy}
         for lane in sorted(taken & lanes.keys()):
-            self.log.info("%s is in use; its tables have their turn in a later run", lane)
+            self.log.info(
+                "%s is in use; its tables have their turn in a later run", lane, code="lane_in_use", lane=lane
+            )
         return {lane: turns for lane, turns in lanes.items() if lane not in taken}
 
 

@@ -5,14 +5,13 @@ What they see is kept as pictures in `build/screenshots`.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, Error, FrameLocator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Error, FrameLocator, Locator, Page, expect, sync_playwright
 
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.local_environment import Login
@@ -61,8 +60,37 @@ class Person:
 
     def open_sweeping(self) -> None:
         """By the navigation, as anybody would."""
-        self.page.get_by_role("link", name="Sweeping").click()
-        self.sweeping.get_by_role("heading", name="Sweeping").wait_for()
+        self.page.locator("a[href$='/sweeping']").click()
+        self.sweeping.locator("#overview h1").wait_for()
+
+    def question(self) -> Locator:
+        """The open dialog, once it has the focus; every field in it has a label."""
+        dialog = self.sweeping.locator("dialog[open]")
+        expect(dialog.locator("#reason")).to_be_focused()
+        unlabelled = "fields => fields.filter(field => !field.labels.length).map(field => field.name)"
+        assert dialog.locator("input:not([type=hidden]), select, textarea").evaluate_all(unlabelled) == []
+        return dialog
+
+    def answers(self, reason: str) -> None:
+        dialog = self.sweeping.locator("dialog[open]")
+        dialog.locator("#reason").fill(reason)
+        dialog.locator("button[type=submit]").click()
+
+    def reads_of(self, what: str, *values: str) -> None:
+        """The page says that it was done, and names what it was done to."""
+        message = self.sweeping.locator("#message")
+        expect(message).to_have_attribute("data-what", what)
+        for value in values:
+            expect(message).to_contain_text(value)
+
+    def walk_to(self, name: str, most: int = 60) -> bool:
+        """With the tab key alone, from wherever the focus is."""
+        frame = self.page.frames[-1]
+        for _ in range(most):
+            self.page.keyboard.press("Tab")
+            if frame.evaluate("document.activeElement?.id") == name:
+                return True
+        return False
 
     def keep(self, name: str) -> None:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
@@ -72,7 +100,7 @@ class Person:
         """The page outside of its frame, from top to bottom."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.page.goto(f"{self._address}/sweepflow/")
-        self.page.get_by_text(re.compile("No compaction has reported yet|As told by")).wait_for()  # comes last
+        expect(self.page.locator("#reported, #not-reported").first).to_be_visible()  # comes last
         self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
 
 
@@ -91,8 +119,9 @@ def somebody(
         person = Person(context.new_page(), airflow)
         person.log_in(login)
         yield person
-    except Error:
+    except (Error, AssertionError) as error:
         person.keep("failed")
+        error.add_note(f"{[frame.url for frame in person.page.frames]}, console: {person.complaints}")
         raise
     finally:
         context.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import SPARK_CONNECTION, TARGETED_SWEEP
 from sweep_tasks.orchestration.pools import pools_document
+from tests.airflow.logs import failures
 from tests.airflow.queued import QueuedStore
 from tests.airflow.webhook import Webhook
 
@@ -53,15 +56,16 @@ def test_a_missing_pool_fails_the_first_task_and_a_command_creates_it(
         run = airflow.trigger(TARGETED_SWEEP)
         assert airflow.wait_for_run(TARGETED_SWEEP, run) == "failed"
         only_the_first_task_ran(airflow, run)
-        log = airflow.log(TARGETED_SWEEP, run, "prepare")
-        assert "pools: sweep_thorough_1 is missing; run 'sweepflow airflow pools' where Airflow runs" in log
+        assert failures(airflow, TARGETED_SWEEP, run, "prepare") == [("unavailable", "pools", "missing")]
+        named = re.findall(r"sweep_[a-z]+_\d+", airflow.log(TARGETED_SWEEP, run, "prepare"))
+        assert set(named) == {"sweep_thorough_1"}
     finally:
         for _ in range(2):  # safe to repeat
             done = subprocess.run(
-                [SWEEPFLOW, "airflow", "pools"], env=airflow.environment, capture_output=True, text=True
+                [SWEEPFLOW, "airflow", "pools", "--json"], env=airflow.environment, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stderr
-    assert "6 pools" in done.stdout
+    assert json.loads(done.stdout)["pools"] == list(pools_document(2, lanes=2))
     assert {name: pool["slots"] for name, pool in pools_document(2, lanes=2).items()} == airflow.pool_slots()
 
 
@@ -71,8 +75,8 @@ def test_a_missing_spark_connection_fails_the_first_task(airflow: LocalAirflow, 
         run = airflow.trigger(TARGETED_SWEEP)
         assert airflow.wait_for_run(TARGETED_SWEEP, run) == "failed"
         only_the_first_task_ran(airflow, run)
-        log = airflow.log(TARGETED_SWEEP, run, "prepare")
-        assert "connection spark_default: is missing; add a spark connection whose host is the master" in log
+        missing = ("unavailable", f"connection {SPARK_CONNECTION}", "missing")
+        assert failures(airflow, TARGETED_SWEEP, run, "prepare") == [missing]
     finally:
         airflow.set_spark_connection()
 

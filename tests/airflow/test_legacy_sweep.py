@@ -11,13 +11,15 @@ import pytest
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.priority import Why
 from sweep_tasks.legacy.progress import Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.lanes import lane_of, lane_task
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import LEGACY_SWEEP
-from sweep_tasks.orchestration.scanning import SCAN
+from sweep_tasks.orchestration.scanning import CHOOSE, SCAN, TURNS
+from tests.airflow.logs import failures, with_code
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
 
 pytestmark = pytest.mark.timeout(900)
@@ -62,9 +64,11 @@ def test_a_table_by_hand_and_then_by_turns_whatever_was_not_scanned_yet(
     assert {name for name, state in states.items() if state == "skipped"} == skipped | nothing_to_announce
 
     by_turns = run(airflow, "success")
-    log = airflow.log(LEGACY_SWEEP, by_turns, "choose")
-    assert f"{TABLES[CONSERVATIVE]}, never scanned" in log
-    assert f"{TABLES[THOROUGH]}, " not in log, "it was scanned not long ago"
+    turns = [turn for each in airflow.xcom(LEGACY_SWEEP, by_turns, CHOOSE, key=TURNS).values() for turn in each]
+    assert [turn[:2] for turn in turns] == [[str(TABLES[CONSERVATIVE]), Why.NEVER_SCANNED.label]]
+    log = airflow.log(LEGACY_SWEEP, by_turns, CHOOSE)
+    assert str(TABLES[CONSERVATIVE]) in log
+    assert str(TABLES[THOROUGH]) not in log, "it was scanned not long ago"
     [summary] = airflow.xcom(LEGACY_SWEEP, by_turns, lane(CONSERVATIVE))
     assert summary["table"] == str(TABLES[CONSERVATIVE])
     assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}
@@ -84,7 +88,8 @@ def test_a_killed_scan_lets_go_of_its_run_and_turns_do_not_wait_for_its_lane(
 
     airflow.wait("a page of the scan", standing)
     by_turns = run(airflow, "success")
-    assert f"{lane(THOROUGH)} is in use" in airflow.log(LEGACY_SWEEP, by_turns, "choose")
+    busy = with_code(airflow, LEGACY_SWEEP, by_turns, CHOOSE, "lane_in_use")
+    assert [line["lane"] for line in busy] == [lane(THOROUGH)]
     assert airflow.task_states(LEGACY_SWEEP, by_turns)[lane(THOROUGH)] == "skipped"
 
     airflow.api("PATCH", f"/dags/{LEGACY_SWEEP}/dagRuns/{first}", {"state": "failed"})
@@ -108,8 +113,10 @@ def test_who_is_at_work_already_is_named_and_a_table_that_is_not_there_too(
     queued.write(THOROUGH, 0, 2)
     LegacySweep(queued.store, Settings(), SystemClock(), "ada at host-7").start(LegacyOrder(TABLES[THOROUGH]))
     refused = run(airflow, "failed", table=str(TABLES[THOROUGH]))
+    assert failures(airflow, LEGACY_SWEEP, refused, lane(THOROUGH)) == [("exists", None, None)]
     assert "ada at host-7" in airflow.log(LEGACY_SWEEP, refused, lane(THOROUGH))
     assert airflow.task_instances(LEGACY_SWEEP, refused)[lane(THOROUGH)]["try_number"] == 1
     assert queued.versions(THOROUGH, 0) == {(False, 2)}
     unknown = run(airflow, "failed", table="app.nowhere")
-    assert "table: app.nowhere does not exist" in airflow.log(LEGACY_SWEEP, unknown, "choose")
+    assert failures(airflow, LEGACY_SWEEP, unknown, CHOOSE) == [("unknown_table", None, None)]
+    assert "app.nowhere" in airflow.log(LEGACY_SWEEP, unknown, CHOOSE)

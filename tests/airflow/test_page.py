@@ -20,22 +20,25 @@ from sweep_tasks.clock import SystemClock, to_ms
 from sweep_tasks.journal import Journal
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.observation.entering import SWEEP_COUNTS, enter_sweep
-from sweep_tasks.observation.samples import _keep_point, take_sample
+from sweep_tasks.observation.samples import keep_point, take_sample
 from sweep_tasks.observation.tally import Try
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.orchestration.page import application
 from sweep_tasks.orchestration.page.application import HEADERS, page_app
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.pauses import Pauses
-from tests.airflow.browser import Person, chromium, somebody
+from tests.airflow.browser import chromium, somebody
 from tests.airflow.conftest import SHARDS
 from tests.airflow.queued import TABLES, QueuedStore
 from tests.airflow.visitor import client, token_of
 from tests.support.clock import ManualClock
+from tests.support.html import Element
 from tests.support.protections import protect_often
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,16 +78,6 @@ def every_route() -> list[tuple[str, str]]:
     return found
 
 
-def walked_to(operator: Person, name: str, most: int = 60) -> bool:
-    """With the tab key alone, from wherever the focus is."""
-    frame = operator.page.frames[-1]
-    for _ in range(most):
-        operator.page.keyboard.press("Tab")
-        if frame.evaluate("document.activeElement?.id") == name:
-            return True
-    return False
-
-
 def swept_for_a_week(store: Store) -> None:
     """A sample for every hour, and what the last sweeps of some shards did."""
     now_ms = SystemClock().now_ms()
@@ -99,7 +92,7 @@ def swept_for_a_week(store: Store) -> None:
             enter_sweep(store, at, summary | {"strategy": strategy.value, "shard": number}, by)
     sample = take_sample(store, SystemClock())
     for hour in range(7 * 24):
-        _keep_point(store, sample | {"at_ms": now_ms - hour * 3_600_000})
+        keep_point(store, sample | {"at_ms": now_ms - hour * 3_600_000})
 
 
 def test_an_operator_sees_what_is_late_and_does_something_about_it(
@@ -108,51 +101,67 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
     with somebody(browser, airflow, airflow.secrets.admin) as operator:
         operator.open_sweeping()
         page = operator.sweeping
-        expect(page.locator("[data-verdict]")).to_have_text("behind")
+        expect(page.locator("[data-verdict]")).to_have_attribute("data-verdict", "behind")
+        expect(page.locator("[data-verdict]")).not_to_be_empty()
         strip = page.locator("[data-strategy=conservative]")
         expect(strip.locator("[data-shard='0']")).to_have_class("heat level-5")
         expect(strip.locator("[data-shard='1']")).to_have_class("heat level-0")
         operator.keep("a shard is late")
 
         button = page.locator("#press-problem-dry-run-conservative")
-        expect(button).to_have_text("Dry run of shard 0")
-        assert walked_to(operator, "press-problem-dry-run-conservative"), "no tab key leads to it"
+        expect(button).to_have_attribute("href", re.compile(r"dry_run=1&strategy=conservative&shards=0$"))
+        expect(button).to_have_text(re.compile(r"\b0\b"))
+        assert operator.walk_to("press-problem-dry-run-conservative"), "no tab key leads to it"
         operator.page.keyboard.press("Enter")
-        expect(page.get_by_label("Shards, such as")).to_have_value("0")
+        expect(operator.question().locator("#shards")).to_have_value("0")
         operator.page.keyboard.press("Escape")
         expect(page.locator("dialog[open]")).to_have_count(0)
         page.locator("#press-dry-run-conservative-0").click()
-        page.get_by_label("Reason").fill("what would go?")
+        asked = operator.question()
+        expect(asked.locator("[name=dry_run]")).to_have_value("true")
+        run = asked.locator("[name=run]").input_value()
+        assert run.startswith("manual__")
         operator.keep("a dry run is asked for")
-        page.get_by_role("button", name="Start the dry run").click()
-        expect(page.locator("#message")).to_contain_text("dry run of conservative, shards 0 is started: manual__")
-        run = page.locator("#message").inner_text().split()[-1]
-        expect(page.locator("#under-way")).to_contain_text(f"{run}, started by admin")
-        assert walked_to(operator, "strip-conservative")
+        operator.answers("how much is old?")
+        operator.reads_of("dry run", "conservative", "0", run)
+        under_way = page.locator(f"#under-way [data-run='{run}']")
+        expect(under_way).to_have_attribute("data-by", "admin")
+        expect(under_way).to_contain_text(run)
+        expect(under_way).to_contain_text("admin")
+        assert operator.walk_to("strip-conservative")
         operator.page.keyboard.press("ArrowRight")
-        expect(page.locator("#readout-conservative")).to_contain_text("conservative shard 1: ")
+        expect(page.locator("#strip-conservative")).to_have_attribute("aria-activedescendant", "heat-conservative-1")
+        expect(page.locator("#readout-conservative")).to_have_text(re.compile(r"\bconservative\b.*\b1\b"))
 
-        page.locator(f"[data-record={BACKUP}]").get_by_role("link", name="Release").click()
-        expect(page.locator("dialog")).to_contain_text(f"Release {BACKUP}?")
-        page.get_by_label("Reason").fill("the backup is done")
-        page.get_by_role("button", name="Release").click()
-        expect(page.locator("#message")).to_contain_text(f"{BACKUP} is released")
+        page.locator(f"[data-record={BACKUP}] #press-release-{BACKUP}").click()
+        asked = operator.question()
+        expect(asked.locator("[name=id]")).to_have_value(BACKUP)
+        expect(asked.locator("h2")).to_contain_text(BACKUP)
+        operator.answers("the backup is done")
+        operator.reads_of("release", BACKUP)
         expect(page.locator(f"[data-record={BACKUP}]")).to_have_count(0)
 
-        page.get_by_role("link", name="Pause").click()
-        page.get_by_label("What", exact=True).select_option("app.conservative")
-        page.get_by_label("Reason").fill("a closer look")
-        page.get_by_role("button", name="Pause").click()
-        expect(page.locator("#overview .notice")).to_contain_text("app.conservative is paused by admin")
+        page.locator("#press-pause").click()
+        asked = operator.question()
+        asked.locator("#what").select_option("app.conservative")
+        operator.answers("a closer look")
+        operator.reads_of("pause", "app.conservative")
+        paused = page.locator("#overview .notice")
+        expect(paused).to_have_attribute("data-paused", "app.conservative")
+        expect(paused).to_have_attribute("data-by", "admin")
+        for shown in ("app.conservative", "admin", "a closer look"):
+            expect(paused).to_contain_text(shown)
         operator.keep("a table is paused")
-        page.get_by_role("link", name="Resume").click()
-        page.get_by_label("Reason").fill("seen enough")
-        page.get_by_role("button", name="Resume").click()
-        expect(page.locator("#overview .notice")).to_have_count(0)
+        page.locator("[id='press-resume-app.conservative']").click()
+        asked = operator.question()
+        expect(asked.locator("[name=what]")).to_have_value("app.conservative")
+        operator.answers("seen enough")
+        operator.reads_of("resume", "app.conservative")
+        expect(paused).to_have_count(0)
         expect(page.locator("#journal tbody tr")).to_have_count(4)
         assert operator.complaints == []
 
-        page.get_by_role("link", name=f"The DAG {TARGETED_SWEEP}").or_(page.get_by_role("link", name=run)).first.click()
+        page.locator(f"a[data-airflow][href*='/dags/{TARGETED_SWEEP}']").first.click()
         operator.page.wait_for_url(re.compile(f"/dags/{TARGETED_SWEEP}"))
 
     assert ProtectionCatalog(lagging.store).records() == []
@@ -162,29 +171,26 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
         ("admin", "resume", "app.conservative", "seen enough", "done"),
         ("admin", "pause", "app.conservative", "a closer look", "done"),
         ("admin", "release", BACKUP, "the backup is done", "done"),
-        ("admin", "dry run", "conservative, shards 0", "what would go?", "done"),
+        ("admin", "dry run", "conservative, shards 0", "how much is old?", "done"),
     ]
     started = airflow.api("GET", f"/dags/{TARGETED_SWEEP}/dagRuns/{run}")
-    assert (started["triggering_user_name"], started["note"]) == ("admin", "what would go?")
+    assert (started["triggering_user_name"], started["note"]) == ("admin", "how much is old?")
     assert started["conf"] == {"strategies": ["conservative"], "shards": "0", "dry_run": True}
 
 
 def test_it_is_as_light_or_dark_as_airflow_and_fits_a_narrow_window(
     airflow: LocalAirflow, lagging: QueuedStore, browser: Browser
 ) -> None:
-    backgrounds = []
-    for colours in ("light", "dark"):
+    for colours, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 28)")):
         with somebody(browser, airflow, airflow.secrets.admin, colours) as operator:
             operator.open_sweeping()
-            body = operator.sweeping.locator("body")
-            backgrounds.append(body.evaluate("body => getComputedStyle(body).backgroundColor"))
+            expect(operator.sweeping.locator("body")).to_have_css("background-color", background)
             operator.keep(f"{colours}")
             operator.keep_whole(f"{colours}, whole")
-    assert backgrounds == ["rgb(255, 255, 255)", "rgb(20, 23, 28)"]
     with somebody(browser, airflow, airflow.secrets.admin, width=420) as operator:
         operator.keep_whole("narrow, whole")
-        overflow = operator.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert overflow <= 0
+        fits = "document.documentElement.scrollWidth <= innerWidth"
+        assert eventually(lambda: operator.page.evaluate(fits), patience_s=30)
 
 
 def test_nobody_gets_anything_without_a_login(airflow: LocalAirflow, lagging: QueuedStore) -> None:
@@ -194,11 +200,12 @@ def test_nobody_gets_anything_without_a_login(airflow: LocalAirflow, lagging: Qu
             assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"}), path
         for path in ("/docs", "/redoc", "/openapi.json", "/assets/", "/nothing"):
             assert stranger.get(f"/sweepflow{path}").status_code in (401, 404), path
+    source = Path(str(application.__file__)).read_text()
     with client(airflow, airflow.secrets.admin) as operator:
         for path in ("..%2fapplication.py", "%2e%2e/application.py", "..%5capplication.py", "page.js%00"):
             answer = operator.get(f"/sweepflow/assets/{path}")
             assert answer.status_code == 404, path
-            assert "Airflow guards none" not in answer.text
+            assert source.splitlines()[0] not in answer.text
 
 
 def test_a_person_is_told_in_a_sentence_what_airflows_guard_refuses(
@@ -207,20 +214,28 @@ def test_a_person_is_told_in_a_sentence_what_airflows_guard_refuses(
     person = {"Accept": "text/html,application/xhtml+xml"}
     with client(airflow) as stranger:
         answer = stranger.get("/sweepflow/", headers=person)
-        assert (answer.status_code, "You are not logged in" in answer.text) == (401, True)
+        assert problem_of(answer) == (401, "not_logged_in", None)
         assert BACKUP not in answer.text
     with client(airflow, airflow.secrets.viewer) as viewer:
         answer = viewer.get("/sweepflow/sweeps/new", headers=person)
-        assert (answer.status_code, "You may not do that" in answer.text) == (403, True)
+        assert problem_of(answer) == (403, "not_allowed", None)
     with client(airflow, airflow.secrets.admin) as operator:
         answer = operator.get("/sweepflow/protections/release", headers=person)
-        assert (answer.status_code, "id is missing or not as it should be" in answer.text) == (422, True)
+        assert problem_of(answer) == (422, "bad_value", "id")
+
+
+def problem_of(answer: httpx.Response) -> tuple[int, str, str | None]:
+    """Status, code and field of what a person is shown, in a sentence or more."""
+    problem = Element.of(answer.text).one("data-problem")
+    assert problem.text
+    return answer.status_code, problem["data-problem"], problem.attributes.get("data-field")
 
 
 def test_who_may_only_look_can_not_act(airflow: LocalAirflow, lagging: QueuedStore) -> None:
     with client(airflow, airflow.secrets.viewer) as viewer:
         shown = viewer.get("/sweepflow/")
-        assert (shown.status_code, BACKUP in shown.text, "Release" in shown.text) == (200, True, False)
+        assert (shown.status_code, BACKUP in shown.text) == (200, True)
+        assert Element.of(shown.text).all("hx-target", "#dialog") == []
         forms = [path for method, path in every_route() if method == "GET" and path.split("/")[-1] in _ASKING]
         assert len(forms) == 5
         for path in forms:
@@ -293,8 +308,9 @@ def test_a_store_that_can_not_be_read_is_told_in_a_sentence(
         for path in ("/", "/overview"):
             answer = operator.get(f"/sweepflow{path}")
             assert answer.status_code == 503
-            assert "The store can't be read" in answer.text
-            assert "gone.db" in answer.text
+            overview = Element.of(answer.text).one("id", "overview")
+            assert overview["data-state"] == "stopped"
+            assert "gone.db" in overview.text
             assert "Traceback" not in answer.text
 
 
@@ -325,17 +341,17 @@ def test_a_page_opened_while_the_store_is_away_is_whole_when_it_is_back(
     with somebody(browser, airflow, airflow.secrets.admin) as operator:
         page = operator.page
         page.goto(f"{airflow.address}/sweepflow/")
-        expect(page.get_by_role("heading", name="The store can't be read")).to_be_visible()
+        expect(page.locator("#overview[data-state=stopped] h1")).to_be_visible()
         expect(page.locator("#overview")).to_contain_text("gone.db")
         operator.keep("the store is away")
         settings_file.write_text(there)
-        expect(page.locator("[data-verdict]")).to_have_text("behind")
+        expect(page.locator("[data-verdict]")).to_have_attribute("data-verdict", "behind")
         page.locator("#press-dry-run-conservative-0").click()
-        expect(page.locator("dialog[open]")).to_contain_text("Dry run")
+        expect(page.locator("dialog[open] [name=dry_run]")).to_have_value("true")
         page.keyboard.press("Escape")
 
         settings_file.write_text(f'store = "sqlite:///{tmp_path}/gone.db"\n')
-        expect(page.get_by_role("heading", name="The store can't be read")).to_be_visible()
+        expect(page.locator("#overview[data-state=stopped] h1")).to_be_visible()
         expect(page.locator("#stale")).to_be_hidden()
 
 
@@ -345,17 +361,19 @@ def test_what_is_not_up_to_date_says_so_and_since_when(
     with somebody(browser, airflow, airflow.secrets.admin) as operator:
         page = operator.page
         page.goto(f"{airflow.address}/sweepflow/")
-        expect(page.locator("[data-verdict]")).to_have_text("behind")
-        stale = page.locator("#stale")
+        expect(page.locator("[data-verdict]")).to_have_attribute("data-verdict", "behind")
+        stale, since = page.locator("#stale"), re.compile(r"\b\d\d:\d\d:\d\d UTC\b")
         page.route("**/sweepflow/overview", lambda route: route.abort())
-        expect(stale).to_have_text(
-            re.compile(r"This page is not up to date since \d\d:\d\d:\d\d UTC, because Airflow does")
-        )
+        expect(stale.locator("[data-about=overview]")).to_have_attribute("data-reason", "no_answer")
+        expect(stale.locator("[data-about=overview]")).to_have_text(since)
+        expect(stale).to_be_visible()
         page.unroute("**/sweepflow/overview")
         expect(stale).to_be_hidden()
         page.context.clear_cookies()  # as if the login had run out
-        expect(stale).to_contain_text("your login has run out")
-        expect(stale).to_contain_text("What it says of runs is not up to date since")
+        for part in ("overview", "under-way"):
+            expect(stale.locator(f"[data-about={part}]")).to_have_attribute("data-reason", "not_allowed")
+            expect(stale.locator(f"[data-about={part}]")).to_have_text(since)
+        expect(stale).to_be_visible()
         operator.keep("not up to date")
 
 
@@ -390,7 +408,8 @@ def test_a_sweep_asked_for_twice_by_one_form_runs_once_and_retries_and_metrics_a
         assert operator.post("/sweepflow/sweeps", data=given | {"run": "manual__x"}).status_code == 400
         retried = operator.post("/sweepflow/quarantine/retry", data={"reason": "again", "token": token[1]})
         assert retried.status_code == 303
-        assert "0 entries judged, 0 still set aside" in operator.get(retried.headers["location"]).text
+        message = Element.of(operator.get(retried.headers["location"]).text).one("id", "message")
+        assert (message["data-what"], re.findall(r"\d+", message.text)) == ("retry", ["0", "0"])
         assert airflow.wait_for_run(TARGETED_SWEEP, run[1]) == "success", airflow.told(TARGETED_SWEEP, run[1])
         page = operator.get("/sweepflow/").text
         assert f"/dags/{TARGETED_SWEEP}/runs/{run[1].replace(':', '%3A')}/tasks/conservative.shard_0" in page
@@ -414,5 +433,5 @@ def test_a_run_that_failed_is_red_with_its_tasks(
     with client(airflow, airflow.secrets.viewer) as viewer:
         for path in ("/runs", "/runs/failed"):
             told = viewer.get(f"/sweepflow{path}").text
-            assert run in told, path
+            assert run in Element.of(told).one("data-run", run).text, path
             assert f"/dags/{TARGETED_SWEEP}/runs/{run.replace(':', '%3A').replace('+', '%2B')}/tasks/prepare" in told

@@ -12,8 +12,10 @@ from sweep_tasks.errors import AirflowNotReady
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
+from sweep_tasks.orchestration.reading import readable
 from sweep_tasks.queue.progress import QUEUES
 from tests.airflow.drivers import java_and_python, while_running
+from tests.airflow.logs import events
 from tests.airflow.queued import QueuedStore
 from tests.support.clock import ManualClock
 
@@ -89,8 +91,9 @@ def history_of_an_hour(queued: QueuedStore, hour: pendulum.DateTime) -> int:
 
 
 def a_task_tells_what_it_did(airflow: LocalAirflow, run: str, summary: dict[str, Any]) -> None:
-    log = airflow.log(TARGETED_SWEEP, run, "conservative.shard_0")
-    assert f"conservative shard 0: 40 entries read, 20 cells swept, progress -1 → {summary['progress']} in" in log
+    assert (summary["strategy"], summary["shard"], summary["progress_before"]) == ("conservative", 0, -1)
+    assert (summary["entries"], summary["range_deletes"]) == (40, 20)
+    assert readable(summary) in events(airflow, TARGETED_SWEEP, run, "conservative.shard_0")
     path = f"/dags/{TARGETED_SWEEP}/dagRuns/{run}/taskInstances/conservative.shard_0/links"
     links = airflow.api("GET", path)["extra_links"]
     assert links == {"Summary": f"{airflow.address}/dags/{TARGETED_SWEEP}/runs/{run}/tasks/conservative.shard_0/xcom"}

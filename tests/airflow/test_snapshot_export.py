@@ -10,10 +10,12 @@ import pyarrow.dataset as ds
 import pytest
 
 from sweep_tasks.model import Cell, SweepStrategy
+from sweep_tasks.orchestration.exporting import readable
 from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import SNAPSHOT_EXPORT, TARGETED_SWEEP
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.airflow.logs import events, failures
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
 
 pytestmark = pytest.mark.timeout(900)
@@ -67,9 +69,7 @@ def test_an_export_shows_one_moment_while_cells_are_written_and_swept(
     assert Thresholds(queued.store).of_strategy(CONSERVATIVE) > ts, "the sweep did not pass the export"
     assert ProtectionCatalog(queued.store).records() == []
     assert [task["try_number"] for task in airflow.task_instances(SNAPSHOT_EXPORT, run).values()] == [1, 1, 1]
-    assert f"full export: {CELLS} cells of 2 tables as of {ts} in {summary['folder']}" in airflow.log(
-        SNAPSHOT_EXPORT, run, "export"
-    )
+    assert readable(summary) in events(airflow, SNAPSHOT_EXPORT, run, "export")
 
 
 def test_what_was_protected_is_released_though_the_export_failed(
@@ -82,4 +82,4 @@ def test_what_was_protected_is_released_though_the_export_failed(
     assert airflow.xcom(SNAPSHOT_EXPORT, run, "release") is True
     assert ProtectionCatalog(queued.store).records() == []
     assert airflow.task_instances(SNAPSHOT_EXPORT, run)["export"]["try_number"] == 1
-    assert "setting export_folder: is not given" in airflow.log(SNAPSHOT_EXPORT, run, "export")
+    assert failures(airflow, SNAPSHOT_EXPORT, run, "export") == [("bad_value", "setting export_folder", None)]

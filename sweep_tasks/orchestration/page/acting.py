@@ -17,7 +17,7 @@ from sweep_tasks.errors import SweepflowError
 from sweep_tasks.journal import MOST_CHARACTERS, Begun, Journal
 from sweep_tasks.opening import borrowed_store
 from sweep_tasks.orchestration.page.rendering import home, rendered
-from sweep_tasks.orchestration.page.rights import signed
+from sweep_tasks.orchestration.page.rights import Message, signed
 from sweep_tasks.store.contract import Store
 
 LONGEST_S = 5.0
@@ -59,7 +59,7 @@ async def done_by_airflow(
         await run_in_threadpool(_end, begun, error)
         raise
     await run_in_threadpool(_end, begun, None)
-    return back(request, message)
+    return back(request, Message(what, message))
 
 
 def _begin(by: str, what: str, about: str, reason: str) -> Begun:
@@ -76,8 +76,8 @@ def done(request: Request, user: BaseUser, what: str, about: str, reason: str, d
     """A deed with a note of who asked for it and why, and then the page again. What fails is noted as failed."""
     with the_store() as (store, settings), Journal(store).noted(user.get_name(), what, about, reason):
         message = deed(store, settings)
-    return back(request, message)
+    return back(request, Message(what, message))
 
 
-def back(request: Request, message: str) -> Response:
+def back(request: Request, message: Message) -> Response:
     return RedirectResponse(f"{home(request)}?message={signed(message)}", HTTPStatus.SEE_OTHER)

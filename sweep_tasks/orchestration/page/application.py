@@ -53,14 +53,19 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_SENTENCES: dict[int, tuple[str, str]] = {
-    HTTPStatus.UNAUTHORIZED: ("You are not logged in", "Log in to Airflow, then open this page again."),
+_SENTENCES: dict[int, tuple[str, str, str]] = {
+    HTTPStatus.UNAUTHORIZED: (
+        "not_logged_in",
+        "You are not logged in",
+        "Log in to Airflow, then open this page again.",
+    ),
     HTTPStatus.FORBIDDEN: (
+        "not_allowed",
         "You may not do that",
         "Looking takes the right to see the DAG targeted_sweep, acting the right to edit it; your login may also have "
         "run out: log in to Airflow again.",
     ),
-    HTTPStatus.NOT_FOUND: ("There is no such page", "The address leads nowhere."),
+    HTTPStatus.NOT_FOUND: ("not_found", "There is no such page", "The address leads nowhere."),
 }
 _STATUS = {
     EXIT_BAD_INPUT: HTTPStatus.BAD_REQUEST,
@@ -97,7 +102,7 @@ def _explained(request: Request, error: Exception) -> Response:
     status = HTTPStatus.FORBIDDEN if refused else _STATUS.get(error.exit_code, HTTPStatus.INTERNAL_SERVER_ERROR)
     log.info("the page could not do what was asked", code=error.code, path=request.url.path)
     title = "The store can't be read" if isinstance(error, StoreError) else "That was not done"
-    return rendered(request, "problem.html", {"title": title, "sentence": str(error)}, status)
+    return _problem(request, status, error.code, title, str(error), reason=error.reason, field=error.field)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -105,8 +110,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 (registered for these)
     if not _is_person(request):
         return await http_exception_handler(request, error)
-    title, sentence = _SENTENCES.get(error.status_code, ("That was not done", "There is nothing here to be shown."))
-    return rendered(request, "problem.html", {"title": title, "sentence": sentence}, HTTPStatus(error.status_code))
+    nothing = ("not_done", "That was not done", "There is nothing here to be shown.")
+    return _problem(request, HTTPStatus(error.status_code), *_SENTENCES.get(error.status_code, nothing))
 
 
 async def _unreadable(request: Request, error: Exception) -> Response:
@@ -117,7 +122,21 @@ async def _unreadable(request: Request, error: Exception) -> Response:
     status = HTTPStatus.UNPROCESSABLE_ENTITY
     if not _is_person(request):
         return JSONResponse({"detail": said}, status)
-    return rendered(request, "problem.html", {"title": "That was not done", "sentence": said}, status)
+    return _problem(request, status, "bad_value", "That was not done", said, field=" ".join(fields))
+
+
+def _problem(
+    request: Request,
+    status: HTTPStatus,
+    code: str,
+    title: str,
+    sentence: str,
+    *,
+    reason: str | None = None,
+    field: str | None = None,
+) -> Response:
+    values = {"code": code, "title": title, "sentence": sentence, "reason": reason, "field": field}
+    return rendered(request, "problem.html", values, status)
 
 
 def _is_person(request: Request) -> bool:

@@ -38,14 +38,15 @@ class AsUser:
                 answer = await asyncio.wait_for(self._send(method, f"/api/v2{path}", json, query), LONGEST_S)
         except TimeoutError:
             raise AirflowUnreachable(
-                f"airflow: {method} {path} was not answered within {LONGEST_S:.0f} s; try again later"
+                f"airflow: {method} {path} was not answered within {LONGEST_S:.0f} s; try again later",
+                reason="timeout",
             ) from None
         if answer.is_error:
             raise problem_of(answer, method, path)
         return answer.json() if answer.content else None
 
     async def _send(self, method: str, path: str, json: Any, query: dict[str, Any]) -> httpx.Response:
-        transport = httpx.ASGITransport(_airflow(), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(airflow_app(), raise_app_exceptions=False)
         # The transport knows no time-out of its own: `call` has one.
         async with httpx.AsyncClient(transport=transport, base_url="http://airflow", timeout=None) as client:  # noqa: S113
             return await client.request(
@@ -57,7 +58,8 @@ def _turn() -> asyncio.Semaphore:
     return _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE))
 
 
-def _airflow() -> Any:
+def airflow_app() -> Any:
+    """The server that this process runs."""
     from airflow.api_fastapi.main import app
 
     return app

@@ -111,17 +111,27 @@ _UNTOLD = frozenset({"runs", "seconds", "timestamps", "cleaned_partitions"})
 _JOBS = {"sweep": "swept", "dry_run": "dry run, would be", "legacy": "scanned", "reconcile": "protections"}
 
 
-def did(jobs: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Of a run, a sentence for each kind of its work; whatever kind that is."""
-    said = []
+class Did(NamedTuple):
+    """What a run did of one kind of work: the figures that are shown, and the sentence that shows them."""
+
+    job: str
+    figures: dict[str, int]
+    sentence: str
+
+
+def did(jobs: Mapping[str, Mapping[str, float]]) -> list[Did]:
+    """Of a run, each kind of its work; whatever kind that is."""
+    done = []
     for job, sums in jobs.items():
-        figures = [
-            f"{grouped(round(number))} {_DID.get(name, name.replace('_', ' ').replace('.', ' '))}"
-            for name, number in sums.items()
-            if name not in _UNTOLD
-        ]
-        said.append(f"{_JOBS.get(job, job.replace('_', ' '))}: {', '.join(figures) or 'nothing to do'}")
-    return said
+        figures = {name: round(number) for name, number in sums.items() if name not in _UNTOLD}
+        shown = [f"{grouped(number)} {_DID.get(name, _readable(name))}" for name, number in figures.items()]
+        sentence = f"{_JOBS.get(job, _readable(job))}: {', '.join(shown) or 'nothing to do'}"
+        done.append(Did(job, figures, sentence))
+    return done
+
+
+def _readable(name: str) -> str:
+    return name.replace("_", " ").replace(".", " ")
 
 
 def strips(found: Document) -> list[Strip]:

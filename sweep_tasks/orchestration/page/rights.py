@@ -8,7 +8,7 @@ the browser tells from where the request comes, that it comes from here.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -49,30 +49,37 @@ def meant(request: Request, user: GetUserDep, token: Annotated[str, Form()] = ""
     """Refuses a request that another site could have made a browser send."""
     site = request.headers.get("sec-fetch-site")
     if site not in (None, "same-origin"):
-        raise RequestRefused("it comes from another site")
+        raise RequestRefused("it comes from another site", reason="other_site")
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc not in (request.headers.get("host"), _public_host()):
-        raise RequestRefused("it comes from another origin")
+        raise RequestRefused("it comes from another origin", reason="other_origin")
     try:
         shown_to = _signer("form").loads(token, max_age=TOKEN_LASTS_S)
     except BadSignature:
-        raise RequestRefused("its form is not ours or too old; load the page again") from None
+        raise RequestRefused("its form is not ours or too old; load the page again", reason="bad_token") from None
     if shown_to != user.get_id():
-        raise RequestRefused("its form was shown to somebody else; load the page again")
+        raise RequestRefused("its form was shown to somebody else; load the page again", reason="other_user")
 
 
 ACTION = [Depends(may_act), Depends(meant)]
 """In front of everything that changes something."""
 
 
-def signed(message: str) -> str:
-    """A message for the next page, so that nobody can make up one by a link."""
+class Message(NamedTuple):
+    """What the next page shows of an action: which one, as in the journal, and what came of it in a sentence."""
+
+    what: str
+    text: str
+
+
+def signed(message: Message) -> str:
+    """For the address of the next page: signed, so that a link can't show a message of its own."""
     return str(_signer("message").dumps(message))
 
 
-def told(given: str) -> str | None:
+def told(given: str) -> Message | None:
     try:
-        return str(_signer("message").loads(given, max_age=60))
+        return Message(*_signer("message").loads(given, max_age=60))
     except BadSignature:
         return None
 

@@ -74,7 +74,7 @@ document.addEventListener("htmx:beforeSend", (event) => { if (event.detail.reque
 document.addEventListener("htmx:afterRequest", (event) => {
   if (!event.detail.requestConfig.elt.matches(".press")) return;
   pressed -= 1;
-  told({ id: "press" }, event.detail.xhr.status ? null : "");
+  told({ id: "press" }, event.detail.xhr.status ? null : NO_ANSWER);
 });
 // Once is enough: whoever presses twice has asked for one thing.
 document.addEventListener("submit", (event) => {
@@ -89,6 +89,7 @@ document.addEventListener("submit", (event) => {
 // --- how old is what is shown? --------------------------------------------------------------------------------------
 
 const fetched = new Map(), trouble = new Map();
+const NO_ANSWER = { reason: "no_answer", words: "Airflow does not answer" };
 
 function clock(at) {
   return at.toISOString().slice(11, 19);
@@ -104,20 +105,27 @@ function told(element, why) {
   }
   const notice = document.getElementById("stale");
   if (!notice) return;
-  const lines = [...trouble].map(([id, reason]) => {
-    if (id === "press") return "Airflow did not answer what you pressed: nothing was done, press it again.";
+  const lines = [...trouble].map(([id, { reason, words }]) => {
+    const line = document.createElement("span");
+    line.dataset.about = id;
+    line.dataset.reason = reason;
     const what = id === "overview" ? "This page" : `What it says of ${document.getElementById(id)?.dataset.what ?? id}`;
-    return `${what} is not up to date since ${clock(fetched.get(id) ?? opened)} UTC, because ${reason}.`;
+    line.textContent = id === "press"
+      ? "Airflow did not answer what you pressed: nothing was done, press it again."
+      : `${what} is not up to date since ${clock(fetched.get(id) ?? opened)} UTC, because ${words}.`;
+    return line;
   });
   notice.hidden = lines.length === 0;
-  const text = lines.join(" ");
-  if (notice.textContent !== text) notice.textContent = text;
+  const text = lines.map((line) => line.textContent).join(" ");
+  if (notice.textContent !== text) notice.replaceChildren(...lines.flatMap((line, at) => (at ? [" ", line] : [line])));
   document.body.classList.toggle("outdated", trouble.has("overview"));
 }
 
 function whatIsWrong(xhr) {
-  if (xhr.status === 401 || xhr.status === 403) return "your login has run out or your rights have changed: log in again";
-  return xhr.status ? `Airflow answered with ${xhr.status}` : "Airflow does not answer";
+  if (xhr.status === 401 || xhr.status === 403) {
+    return { reason: "not_allowed", words: "your login has run out or your rights have changed: log in again" };
+  }
+  return xhr.status ? { reason: `status_${xhr.status}`, words: `Airflow answered with ${xhr.status}` } : NO_ANSWER;
 }
 
 const opened = new Date();
@@ -128,7 +136,7 @@ document.addEventListener("htmx:afterRequest", (event) => {
 });
 for (const kind of ["htmx:sendError", "htmx:timeout"]) {
   document.addEventListener(kind, ({ detail: { requestConfig: { elt } } }) => {
-    if (!elt.matches(".press")) told(elt, "Airflow does not answer");
+    if (!elt.matches(".press")) told(elt, NO_ANSWER);
   });
 }
 

@@ -67,9 +67,11 @@ def by_node(documents: Iterable[Any]) -> dict[str, Document]:
         if "dropped" in document:
             node["report"] = document
         elif isinstance(document.get("tables"), dict) and document["at_s"] > node["at_s"]:
-            near = [near_failing(each) for each in near_in(document)]
-            node |= {"at_s": document["at_s"], "tables": _lines(document["tables"]), "near_failing": near}
-            node["unread"] = unread(document["unreadable"]) if document["unreadable"] else None
+            near = [each | {"sentence": near_failing(each)} for each in near_in(document)]
+            tables = _lines(document["tables"])
+            node |= {"at_s": document["at_s"], "tables": tables, "near_failing": near, "unread": None}
+            if unreadable := document["unreadable"]:
+                node["unread"] = {"files": len(unreadable), "sentence": unread(unreadable)}
         elif isinstance(document.get("files"), list) and "compactions" in document:
             dense[name] = _densities(document["files"])
     for name, node in nodes.items():

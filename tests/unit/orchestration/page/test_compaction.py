@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sweep_tasks.compaction.thresholds import Thresholds, ThresholdsByTable
 from sweep_tasks.config import Settings
 from sweep_tasks.orchestration.page.rendering import rendered
 from sweep_tasks.orchestration.page.routes.compaction import by_node
+from tests.support.html import Element
 
 THRESHOLDS = ThresholdsByTable(Thresholds(), {})
 
@@ -50,10 +52,11 @@ def round_on(node: str, longest_run: int = 0) -> list[dict[str, Any]]:
     return [before, plan, done, after, rounds.report(before, plan, done, after)]
 
 
-def shown(documents: list[Any], **around: Any) -> str:
+def shown(documents: list[Any], **around: Any) -> Element:
     request = Request({"type": "http", "root_path": "/sweepflow", "path": "/sweepflow/compaction", "headers": []})
     values = {"run": None, "left_out": 0, "dag": "compaction", "airflow": ""} | around
-    return bytes(rendered(request, "compaction.html", values | {"nodes": by_node(documents)}).body).decode()
+    body = rendered(request, "compaction.html", values | {"nodes": by_node(documents)}).body
+    return Element.of(bytes(body).decode())
 
 
 def test_the_last_measurement_of_each_node_counts_whatever_order_they_come_in() -> None:
@@ -62,14 +65,21 @@ def test_the_last_measurement_of_each_node_counts_whatever_order_they_come_in() 
     assert list(found) == ["a", "b"]
     lines = [(line["table"], line["droppable"], line["waiting"]) for line in found["b"]["tables"]]
     assert lines == [("shop.carts", 5, 2), ("shop.orders", 1, 2)]
-    assert "A dry run: nothing was dropped; 6 are kept by not dense; 4 are kept by gc grace." in shown(documents)
+    report = shown(documents).one("data-report", "b")
+    assert report["data-dry-run"] == "true"
+    assert report.all("data-dropped") == []
+    assert [(each["data-kept"], each.text) for each in report.all("data-kept")] == [
+        ("not_dense", "6"),
+        ("gc_grace", "4"),
+    ]
 
 
 def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
     carts, orders = by_node(round_on("b"))["b"]["tables"]
     assert (orders["dense_files"], orders["densest"]) == (1, 0.75)
     assert (carts["dense_files"], carts["densest"]) == (0, None)
-    assert "75 %" in shown(round_on("b"))
+    densest = [row.one("data-densest").text for row in shown(round_on("b")).all("data-table")]
+    assert [re.findall(r"\d+", text) for text in densest] == [[], ["75"]]
     waiting = planned("b", 3, 4)
     waiting["files"][0]["reason"] = Reason.PENDING.value
     (left_to_the_server,) = by_node([measured("b", 10, orders=7), waiting])["b"]["tables"]
@@ -80,13 +90,15 @@ def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
 
 def test_reads_that_are_about_to_fail_come_first_though_the_run_is_red() -> None:
     fails_at = Thresholds().run_fail
-    text = shown(round_on("b", longest_run=fails_at - 1), run={"dag_run_id": "scheduled__1", "state": "failed"})
-    assert "which failed" in text
-    sentence = "Reads are about to fail on b: table shop.orders: a partition (token 7) has"
-    assert 0 < text.index(sentence) < text.index("<table")
+    page = shown(round_on("b", longest_run=fails_at - 1), run={"dag_run_id": "scheduled__1", "state": "failed"})
+    assert page.one("id", "reported")["data-state"] == "failed"
+    first, *_ = near = page.all("data-near-failing", "b")
+    assert {(each["data-table"], each["data-token"]) for each in near} == {("shop.carts", "7"), ("shop.orders", "7")}
+    assert page.inside.index(page.one("id", "near-failing")) < page.inside.index(page.one("role", "region"))
+    assert str(fails_at - 1) in first.text
     *without_a_report, _ = round_on("b", longest_run=fails_at - 1)
-    assert sentence in shown(without_a_report)
-    assert "Reads are about to fail" not in shown(round_on("b"))
+    assert shown(without_a_report).all("data-near-failing") == near
+    assert shown(round_on("b")).all("data-near-failing") == []
 
 
 def test_tables_with_nothing_on_a_node_take_no_room() -> None:
@@ -94,20 +106,25 @@ def test_tables_with_nothing_on_a_node_take_no_room() -> None:
     document = measured("b", 10, orders=7)
     document["tables"]["shop.leases"] = empty
     assert [line["table"] for line in by_node([document])["b"]["tables"]] == ["shop.orders"]
-    assert "no table has files here" in shown([document | {"tables": {"shop.leases": empty}}])
+    node = shown([document | {"tables": {"shop.leases": empty}}]).one("data-node", "b")
+    assert [row["data-empty"] for row in node.all("data-empty")] == ["no_files"]
 
 
 def test_files_that_nobody_could_read_are_told_instead_of_no_tombstones() -> None:
-    nothing = measured("b", 10, orders=0) | {"unreadable": ["file: one-Data.db can't be measured", "another"]}
-    assert "On b 2 files could not be read: file: one-Data.db can&#39;t be measured." in shown([nothing])
-    assert "could not be read" not in shown(round_on("b"))
+    nothing = measured("b", 10, orders=0) | {"unreadable": ["one-Data.db isn't <readable>", "another"]}
+    unread = shown([nothing]).one("data-unread", "b")
+    assert unread["data-files"] == "2"
+    assert "one-Data.db isn't <readable>" in unread.text
+    assert shown(round_on("b")).all("data-unread") == []
 
 
 def test_nodes_that_are_not_shown_are_counted() -> None:
     run = {"dag_run_id": "scheduled__1", "state": "success"}
-    assert "3 more nodes are not shown here" in shown(round_on("b"), run=run, left_out=3)
+    assert shown(round_on("b"), run=run, left_out=3).one("data-left-out").text == "3"
+    assert shown(round_on("b"), run=run).all("data-left-out") == []
 
 
 def test_where_none_has_reported_it_says_so() -> None:
     assert by_node([]) == {}
-    assert "No compaction has reported yet" in shown([])
+    assert shown([]).one("id", "not-reported").text
+    assert shown(round_on("b")).all("id", "not-reported") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,14 @@ from fastapi import Request
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.durations import short
 from sweep_tasks.journal import Journal
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.observation.entering import SWEEP_COUNTS, enter_sweep
 from sweep_tasks.observation.samples import take_sample
 from sweep_tasks.observation.tally import Try
 from sweep_tasks.opening import open_store
-from sweep_tasks.orchestration.page.overview import charts, did, level, overview
+from sweep_tasks.orchestration.page.overview import charts, did, heat_cell, level, overview
 from sweep_tasks.orchestration.page.rendering import grouped, rendered
 from sweep_tasks.protection.ledger import Ledger
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -28,6 +30,7 @@ from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from tests.support.clock import ManualClock
+from tests.support.html import Element
 from tests.support.protections import protect_often
 from tests.unit.sweep.world import World
 
@@ -91,7 +94,7 @@ def test_a_large_store_is_shown_with_every_shard_and_the_oldest_records(stores: 
     text = page(stores[1])
     assert text.count('<li class="heat ') == 2 * SHARDS
     assert text.count("data-record=") == 50
-    assert "The 50 oldest of 512" in text
+    assert re.findall(r"\d+", Element.of(text).one("id", "more-records").text) == ["50", "512"]
 
 
 def test_what_people_wrote_is_shown_as_they_wrote_it(store: Store, clock: ManualClock) -> None:
@@ -107,10 +110,12 @@ def test_what_people_wrote_is_shown_as_they_wrote_it(store: Store, clock: Manual
 
 
 def test_who_may_only_look_is_offered_nothing_to_press(store: Store, clock: ManualClock) -> None:
-    assert "Sweep now" in page(store, clock)
-    text = page(store, clock, acts=False)
-    assert "Sweep now" not in text
-    assert "acting takes the right to edit the DAG targeted_sweep" in text
+    shown = Element.of(page(store, clock))
+    assert shown.one("id", "press-sweep")["href"] == "/sweepflow/sweeps/new"
+    assert shown.all("id", "may-only-look") == []
+    shown = Element.of(page(store, clock, acts=False))
+    assert shown.all("hx-target", "#dialog") == []
+    assert "targeted_sweep" in shown.one("id", "may-only-look").text
 
 
 def test_a_shard_is_as_dark_as_it_is_late() -> None:
@@ -123,10 +128,21 @@ def test_lag_grows_while_nothing_runs(store: Store, clock: ManualClock) -> None:
     levels = []
     for hours in (0, 3, 3, 6):
         clock.advance(hours * 3_600)
-        strip = overview(store, SETTINGS, clock)["strips"][0]
-        levels.append((strip.strategy, strip.cells[0].level, strip.cells[0].label))
-    assert [each[1] for each in levels] == ["0", "2", "4", "5"]
-    assert levels[-1][2] == "conservative shard 0: at least 12 h behind, 4 h are allowed"
+        found = overview(store, SETTINGS, clock)
+        cell = found["strips"][0].cells[0]
+        levels.append(cell.level)
+    assert levels == ["0", "2", "4", "5"]
+    shard = found["status"]["shards"][0]
+    assert (shard["strategy"], shard["shard"], shard["lag_s"], shard["lag_at_least"]) == (
+        "conservative",
+        0,
+        43_200,
+        True,
+    )
+    assert cell == heat_cell(shard, 14_400)
+    for value in ("conservative", "0", short(43_200), short(14_400)):
+        assert value in cell.label
+    assert cell.label != heat_cell(shard | {"lag_at_least": False}, 14_400).label
 
 
 SAMPLE = {"lag_s": {"thorough": 7_200}, "parked": 2, "quarantined": 0, "backlog": {"thorough": 50}}
@@ -161,13 +177,18 @@ def test_a_year_without_a_run_is_not_drawn_step_by_step() -> None:
 
 
 def test_whatever_a_run_did_is_told() -> None:
-    assert did({"legacy": {"runs": 1, "versions": 9, "deleted": 4, "seconds": 0.5}}) == [
-        "scanned: 9 versions examined, 4 versions deleted"
-    ]
-    assert did({"compaction": {"runs": 1, "dropped": 700}}) == ["compaction: 700 tombstones dropped"]
-    assert did({"dry_run": {"runs": 1, "entries": 3}, "sweep": {"runs": 1}}) == [
-        "dry run, would be: 3 entries read", "swept: nothing to do",
-    ]  # fmt: skip
+    (scanned,) = did({"legacy": {"runs": 1, "versions": 9, "deleted": 4, "seconds": 0.5}})
+    assert (scanned.job, scanned.figures) == ("legacy", {"versions": 9, "deleted": 4})
+    assert re.findall(r"\d+", scanned.sentence) == ["9", "4"]
+    (compacted,) = did({"compaction": {"runs": 1, "dropped": 700}})
+    assert (compacted.job, compacted.figures) == ("compaction", {"dropped": 700})
+    (other,) = did({"other_job": {"some.figure_of_it": 5}})
+    assert all(word in other.sentence for word in ("other job", "5 some figure of it"))
+    dry, nothing = did({"dry_run": {"runs": 1, "entries": 3}, "sweep": {"runs": 1}})
+    assert [(each.job, each.figures) for each in (dry, nothing)] == [("dry_run", {"entries": 3}), ("sweep", {})]
+    (swept,) = did({"sweep": {"entries": 3}})
+    assert swept.sentence != dry.sentence
+    assert nothing.sentence
 
 
 def test_a_dry_run_is_shown_with_what_it_would_do_and_adds_to_no_sum(store: Store, clock: ManualClock) -> None:
@@ -177,7 +198,8 @@ def test_a_dry_run_is_shown_with_what_it_would_do_and_adds_to_no_sum(store: Stor
     summary = world.sweep(100).document()
     enter_sweep(store, clock, summary | {"dry_run": True}, Try("targeted_sweep", "manual__x", "conservative.shard_0"))
     text = page(store, clock)
-    assert "dry run, would be: 2 entries read" in text
+    shown = Element.of(text).one("data-job")
+    assert (shown["data-job"], re.findall(r"\d+", shown.text)[0]) == ("dry_run", "2")
     assert "/dags/targeted_sweep/runs/manual__x/tasks/conservative.shard_0" in text
     assert overview(store, SETTINGS, clock)["status"]["shards"][0]["last_run"] is None
 
@@ -190,7 +212,10 @@ def test_a_problem_comes_with_what_to_press(store: Store, clock: ManualClock) ->
     clock.advance(12 * 3_600)
     text = page(store, clock)
     assert "sweeps/new?strategy=conservative&amp;shards=0,1,2" in text
-    assert "press Sweep, and see that the DAG targeted_sweep is switched on" in text
+    (problem,) = [each for each in overview(store, SETTINGS, clock)["problems"] if each["about"] == "conservative lag"]
+    advised = Element.of(text).one("data-problem", "conservative lag").one("data-do").text
+    assert "targeted_sweep" in advised
+    assert advised == problem["press"] != problem["do"]
     assert "sweepflow sweep" not in text
 
 

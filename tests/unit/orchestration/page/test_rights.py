@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from sweep_tasks.errors import RequestRefused
 from sweep_tasks.orchestration.page.application import POLICY, page_app
-from sweep_tasks.orchestration.page.rights import may_act, may_look, meant, signed, token_for, told
+from sweep_tasks.orchestration.page.rights import Message, may_act, may_look, meant, signed, token_for, told
 
 ADA, BOB = (SimpleAuthManagerUser(username=name, role="admin") for name in ("ada", "bob"))
 HOST = "airflow.example:8080"
@@ -67,35 +67,44 @@ def test_a_form_of_ours_sent_from_here_is_taken(headers: dict[str, str]) -> None
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "reason"),
     [
-        {"sec_fetch_site": "cross-site"},
-        {"sec_fetch_site": "same-site"},
-        {"sec_fetch_site": "none"},
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {"origin": f"http://{HOST}.evil.example", "sec_fetch_site": "same-origin"},
+        ({"sec_fetch_site": "cross-site"}, "other_site"),
+        ({"sec_fetch_site": "same-site"}, "other_site"),
+        ({"sec_fetch_site": "none"}, "other_site"),
+        ({"origin": "https://evil.example"}, "other_origin"),
+        ({"origin": "null"}, "other_origin"),
+        ({"origin": f"http://{HOST}.evil.example", "sec_fetch_site": "same-origin"}, "other_origin"),
     ],
 )
-def test_one_that_another_site_makes_a_browser_send_is_refused(headers: dict[str, str]) -> None:
-    with pytest.raises(RequestRefused, match="refused, it comes from another"):
+def test_one_that_another_site_makes_a_browser_send_is_refused(headers: dict[str, str], reason: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
         posted(ADA, token_for(ADA), **headers)
+    assert refused.value.reason == reason
 
 
 def test_behind_a_proxy_the_name_that_browsers_know_is_ours_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://public.example/airflow")
     posted(ADA, token_for(ADA), origin="https://public.example", host="10.0.0.7:8080")
-    with pytest.raises(RequestRefused):
+    with pytest.raises(RequestRefused) as refused:
         posted(ADA, token_for(ADA), origin="https://evil.example", host="10.0.0.7:8080")
+    assert refused.value.reason == "other_origin"
 
 
-@pytest.mark.parametrize("token", ["", "made.up", token_for(BOB), signed("ada")])
-def test_without_a_form_shown_to_this_user_it_is_refused(token: str) -> None:
-    with pytest.raises(RequestRefused, match="refused, its form"):
+DONE = Message("sweep", "ada")
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [("", "bad_token"), ("made.up", "bad_token"), (token_for(BOB), "other_user"), (signed(DONE), "bad_token")],
+)
+def test_without_a_form_shown_to_this_user_it_is_refused(token: str, reason: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
         posted(ADA, token)
+    assert refused.value.reason == reason
 
 
 def test_a_message_is_shown_only_if_we_wrote_it() -> None:
-    assert told(signed("done")) == "done"
+    assert told(signed(DONE)) == DONE
     assert told("done") is None
     assert told(token_for(ADA)) is None
