@@ -129,7 +129,7 @@ def _from_json(given: Any, example: str) -> Any:
     try:
         return json.loads(given, parse_float=Decimal) if given.strip() else {}
     except (ValueError, RecursionError):
-        raise PydanticCustomError("json", "is not JSON; write it like {example}", {"example": example}) from None
+        raise PydanticCustomError("not_json", "is not JSON; write it like {example}", {"example": example}) from None
 
 
 def _named(nodes: dict[str, CompactionNode]) -> ByNode:
@@ -418,7 +418,8 @@ def load_settings(**overrides: Any) -> Settings:
         raise BadValue(FILE_VARIABLE, f"{file} is not TOML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        raise BadValue(f"setting {'.'.join(map(str, first['loc']))}".rstrip(), first["msg"]) from error
+        field = f"setting {'.'.join(map(str, first['loc']))}".rstrip()
+        raise BadValue(field, first["msg"], reason=first["type"]) from error
 
 
 def _without(problem: str | None, settings: Checked) -> Checked:
