@@ -566,22 +566,33 @@ class SSTableGone(SweepflowError):
 
     def __init__(self, file: object) -> None:
         super().__init__(f"file: {file} is gone, Cassandra has compacted or dropped it; list the table's files again")
+        self.file = file
 
 
 class SSTableUnreadable(SweepflowError):
     """A file is damaged, or the tool that reads it failed; nothing was changed."""
 
     code = "unreadable"
+    command: ClassVar[str] = "nodetool verify"
+    """What an operator may run about it."""
 
-    def __init__(self, file: object, problem: str) -> None:
-        super().__init__(f"file: {file} can't be measured, {problem}; check it with 'nodetool verify' on its table")
+    def __init__(self, file: object, problem: str, *, reason: str) -> None:
+        super().__init__(
+            f"file: {file} can't be measured, {problem}; check it with '{self.command}' on its table", reason=reason
+        )
+        self.file = file
 
 
 class SSTableTooOld(SSTableUnreadable):
+    command = "nodetool upgradesstables"
+
     def __init__(self, file: object) -> None:
         SweepflowError.__init__(
-            self, f"file: {file} has the format of an old Cassandra; run 'nodetool upgradesstables' on its table first"
+            self,
+            f"file: {file} has the format of an old Cassandra; run '{self.command}' on its table first",
+            reason="old_format",
         )
+        self.file = file
 
 
 # --- nodes of Cassandra -----------------------------------------------------------------------------------------
@@ -594,9 +605,15 @@ class NodeUnreachable(SweepflowError):
     exit_code = EXIT_UNAVAILABLE
     retryable = True
 
-    def __init__(self, prefix: Sequence[str], program: str, problem: str) -> None:
+    def __init__(self, prefix: Sequence[str], program: str, problem: str, *, reason: str, said: str = "") -> None:
+        """`said`: the last line that the program, or what was to start it there, has printed."""
         through = f"through '{prefix[0]}'" if prefix else "on this machine"  # its other words may be nobody's business
-        super().__init__(f"node: {program} can't be run {through}: {problem}; check setting compaction_nodes")
+        super().__init__(
+            f"node: {program} can't be run {through}: {problem}; check setting compaction_nodes", reason=reason
+        )
+        self.program = program
+        self.through = prefix[0] if prefix else None
+        self.said = said
 
 
 class UnknownNode(SweepflowError):

@@ -52,9 +52,13 @@ def chunks_of(sstable: SSTable, uncompressed_block: int = UNCOMPRESSED_BLOCK) ->
     try:
         chunks = _read(BytesIO(header))
     except (TooShort, UnicodeDecodeError) as error:
-        raise SSTableUnreadable(sstable.data, f"its {COMPRESSION} ends too early") from error
+        raise SSTableUnreadable(
+            sstable.data, f"its {COMPRESSION} ends too early", reason="bad_compression_info"
+        ) from error
     if chunks.length <= 0 or chunks.data_length <= 0:
-        raise SSTableUnreadable(sstable.data, f"its {COMPRESSION} names impossible lengths")
+        raise SSTableUnreadable(
+            sstable.data, f"its {COMPRESSION} names impossible lengths", reason="bad_compression_info"
+        )
     return chunks
 
 

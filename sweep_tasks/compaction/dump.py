@@ -62,7 +62,8 @@ def entries_of(sstable: SSTable, tools: Tools, key: str | None = None) -> Iterat
             process.wait()
         if failed or not whole:
             sstable.identity()
-            raise SSTableUnreadable(sstable.data, _problem(complaints, failed))
+            problem, reason = _problem(complaints, failed)
+            raise SSTableUnreadable(sstable.data, problem, reason=reason)
 
 
 def parsed(read: Read) -> Iterator[Dumped]:
@@ -158,12 +159,15 @@ def _exit_code(process: subprocess.Popen[bytes], text: IO[str]) -> int:
     return 0 if len(text.read(_AT_ONCE)) == _AT_ONCE else process.wait()
 
 
-def _problem(complaints: IO[bytes], exit_code: int) -> str:
+def _problem(complaints: IO[bytes], exit_code: int) -> tuple[str, str]:
+    """In words, and as a reason: the name of the exception, or `exit_` and the exit code."""
     complaints.seek(0)
     named = exception_in(complaints.read(_AT_ONCE).decode(errors="replace"))
     if named:
-        return f"sstabledump ended with {named}"
-    return f"sstabledump failed with exit code {exit_code}" if exit_code else "its dump is not whole"
+        return f"sstabledump ended with {named}", named
+    if exit_code:
+        return f"sstabledump failed with exit code {exit_code}", f"exit_{exit_code}"
+    return "its dump is not whole", "incomplete"
 
 
 def exception_in(complaints: str) -> str | None:

@@ -62,11 +62,13 @@ def encoding_of(sstable: SSTable) -> Encoding:
     data = sstable.read(STATISTICS, _STATISTICS_AT_MOST)
     if data is None:
         sstable.identity()
-        raise SSTableUnreadable(sstable.data, f"its {STATISTICS} is missing")
+        raise SSTableUnreadable(sstable.data, f"its {STATISTICS} is missing", reason="no_statistics")
     try:
         return _read(data)
     except (TooShort, IndexError, KeyError) as error:
-        raise SSTableUnreadable(sstable.data, f"its {STATISTICS} is not as expected") from error
+        raise SSTableUnreadable(
+            sstable.data, f"its {STATISTICS} is not as expected", reason="bad_statistics"
+        ) from error
 
 
 def _read(data: bytes) -> Encoding:

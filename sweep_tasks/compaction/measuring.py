@@ -62,7 +62,8 @@ def _read(sstable: SSTable, tools: Tools, chunks: Chunks, now_s: int) -> Measure
     try:
         return counted(entries_of(sstable, tools), chunks, encoding_of(sstable), sstable.version, now_s)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise SSTableUnreadable(sstable.data, "its dump is not of the kind that Cassandra 5.0 prints") from error
+        problem = "its dump is not of the kind that Cassandra 5.0 prints"
+        raise SSTableUnreadable(sstable.data, problem, reason="unknown_dump") from error
 
 
 def counted(dumped: Iterable[Dumped], chunks: Chunks, encoding: Encoding, version: str, now_s: int) -> Measured:

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.nodes import AnswerNotUnderstood, Node
 from sweep_tasks.compaction.sstables import DATA
-from sweep_tasks.errors import NodetoolFailed
 from sweep_tasks.store.chunks import chunks
 
 _FILES_A_CALL = 200
@@ -59,9 +58,10 @@ def metadata_in(said: str) -> Iterator[tuple[Path, Metadata]]:
         found = {name: each.search(text) for name, each in _FIELDS.items()}
         repaired, pending = _REPAIRED.search(text), _PENDING_REPAIR.search(text)
         if repaired is None or pending is None or not all(found.values()):
-            raise NodetoolFailed(
+            raise AnswerNotUnderstood(
                 "node: sstablemetadata does not tell of a file what Cassandra 5's does; see that compaction_nodes has "
-                "that one started"
+                "that one started",
+                tool="sstablemetadata",
             )
         numbers = {name: int(each[1]) for name, each in found.items() if each}
         yield (

@@ -40,6 +40,8 @@ class Outcome(NamedTuple):
     brief: str | None = None
     kind: str | None = None
     problem: str | None = None
+    file: str | None = None
+    reason: str | None = None
 
 
 Files = Sequence[tuple[SSTable, Identity]]
@@ -64,6 +66,7 @@ class Order:
                 "setting compaction_nodes",
                 f"{self.node.name} names no data folder, so its files are out of reach; 'sweepflow compaction measure' "
                 "tells what sweeps have counted there",
+                reason="no_data_folder",
             )
         found: dict[SSTable, Identity] = {}
         for keyspace in {table.keyspace for table in self.tables.values()}:
@@ -81,7 +84,8 @@ class Order:
         try:
             found = measure(sstable, self.node.tools, table.gc_grace_s, self.now_s, cache=kept, identity=identity)
         except (SSTableGone, SSTableUnreadable) as error:
-            return Outcome(kind=GONE if isinstance(error, SSTableGone) else UNREADABLE, problem=str(error))
+            kind = GONE if isinstance(error, SSTableGone) else UNREADABLE
+            return Outcome(kind=kind, problem=str(error), file=str(error.file), reason=error.reason)
         return Outcome(found.json_line(), json.dumps(found.brief()))
 
     def check_folders(self) -> None:
@@ -90,7 +94,9 @@ class Order:
         for folder in self.node.data:
             if folder not in there:
                 raise BadValue(
-                    "setting compaction_nodes", f"{self.node.name} has no folder {folder}; name its data folders"
+                    "setting compaction_nodes",
+                    f"{self.node.name} has no folder {folder}; name its data folders",
+                    reason="missing_folder",
                 )
 
 
@@ -115,7 +121,7 @@ def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Doc
     with _lines_of(order) as out:
         for outcome in measuring(order, list(files.items())) if files else ():
             if outcome.line is None or outcome.brief is None:
-                summary.leave_out(outcome.kind or UNREADABLE, outcome.problem or "")
+                summary.leave_out(outcome.kind or UNREADABLE, outcome.problem or "", outcome.file, outcome.reason)
             else:
                 summary.add(json.loads(outcome.brief))
                 out.write(f"{outcome.line}\n")

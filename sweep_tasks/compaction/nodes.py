@@ -22,6 +22,25 @@ _WORK_PATIENCE_S = 24 * 3_600
 _LINES_SHOWN = 3
 
 
+class ToolFailed(NodetoolFailed):
+    """A tool ended with an error on a node, or did not end in time."""
+
+    def __init__(self, message: str, *, node: str, tool: str, reason: str, said: str = "") -> None:
+        """`said`: what it gave as the cause, as far as that may be shown."""
+        super().__init__(message, reason=reason)
+        self.node = node
+        self.tool = tool
+        self.said = said
+
+
+class AnswerNotUnderstood(NodetoolFailed):
+    """A tool did not answer as that of Cassandra 5 does."""
+
+    def __init__(self, message: str, *, tool: str, reason: str | None = None) -> None:
+        super().__init__(message, reason=reason)
+        self.tool = tool
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     name: str
@@ -66,12 +85,15 @@ class Node:
                 timeout=patience_s,
             )
         except OSError as error:
-            raise NodeUnreachable(self.reach.prefix, program[0], error.strerror or "it can't be started") from error
+            problem = error.strerror or "it can't be started"
+            raise NodeUnreachable(self.reach.prefix, program[0], problem, reason="not_started") from error
         except subprocess.TimeoutExpired:
-            raise NodetoolFailed(f"node: {what} on {self.name} was not done after {patience_s} s; look at it") from None
+            message = f"node: {what} on {self.name} was not done after {patience_s} s; look at it"
+            raise ToolFailed(message, node=self.name, tool=what, reason="timeout") from None
         if done.returncode:
-            problem = _last_words(done.stderr) if quoted else exception_in(done.stderr)
-            raise NodetoolFailed(f"node: {what} failed on {self.name}: {problem or 'it did not say why'}")
+            said = _last_words(done.stderr) if quoted else exception_in(done.stderr) or ""
+            message = f"node: {what} failed on {self.name}: {said or 'it did not say why'}"
+            raise ToolFailed(message, node=self.name, tool=what, reason="program_failed", said=said)
         return done.stdout
 
 

@@ -95,17 +95,23 @@ class Reach:
                 stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=PATIENCE_S,
             )  # fmt: skip
         except OSError as error:
-            raise NodeUnreachable(self.prefix, program[0], error.strerror or "it can't be started") from error
+            problem = error.strerror or "it can't be started"
+            raise NodeUnreachable(self.prefix, program[0], problem, reason="not_started") from error
         except subprocess.TimeoutExpired:
-            raise NodeUnreachable(self.prefix, program[0], f"no answer within {PATIENCE_S} s") from None
+            problem = f"no answer within {PATIENCE_S} s"
+            raise NodeUnreachable(self.prefix, program[0], problem, reason="timeout") from None
         said, reached, ended = done.stdout.rpartition(f"\n{_ENDED}".encode())
         if not reached:
-            raise NodeUnreachable(self.prefix, program[0], _last_line(done.stderr))
+            raise self._unreachable(program, "not_reached", done.stderr)
         status, _, told = ended.partition(b"\n")
         complaints = told.decode(errors="replace").splitlines()
         if status != b"0" and not (complaints and all(line.endswith(_NOT_THERE) for line in complaints)):
-            raise NodeUnreachable(self.prefix, program[0], _last_line(told))
+            raise self._unreachable(program, "program_failed", told)
         return said, status == b"0"
+
+    def _unreachable(self, program: Sequence[str], reason: str, complaints: bytes) -> NodeUnreachable:
+        said = _last_line(complaints)
+        return NodeUnreachable(self.prefix, program[0], said or "it said nothing", reason=reason, said=said)
 
 
 HERE = Reach()
@@ -113,7 +119,7 @@ HERE = Reach()
 
 def _last_line(said: bytes) -> str:
     lines = said.decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else ""
 
 
 def _stat(file: Path) -> os.stat_result | None:

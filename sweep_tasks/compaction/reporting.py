@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from sweep_tasks.compaction.execution import Outcome
 from sweep_tasks.compaction.proof import Blocker
@@ -26,10 +26,23 @@ _NOTHING_CAME_OF_IT = {
 }
 
 
+class Statement(NamedTuple):
+    """One thing that is said of a round: as a word for scripts, and for people."""
+
+    code: str
+    sentence: str
+
+
 def report(before: Given, planned: Given, done: Given, after: Given) -> Document:
     compactions = done["compactions"]
     kept = _kept(done, after)
     near = near_in(after)
+    statements = [
+        *_of_unread(done, after),
+        *_of_done(done, after),
+        *_of_kept(done, kept, after),
+        *(Statement(NEAR_FAILING, near_failing(each)) for each in near),
+    ]
     return {
         "node": done["node"],
         "dry_run": done["dry_run"],
@@ -49,14 +62,11 @@ def report(before: Given, planned: Given, done: Given, after: Given) -> Document
         "outcomes": dict(Counter(each["outcome"] for each in compactions)),
         "failed": [each["problem"] for each in compactions if each["outcome"] == Outcome.FAILED],
         "unreadable": list(after["unreadable"]),
+        "left_out": list(after.get("left_out", ())),
         "ranges": planned.get("ranges", []),
         NEAR_FAILING: near,
-        "sentences": [
-            *_unread_sentences(done, after),
-            *_done_sentences(done, after),
-            *_kept_sentences(done, kept, after),
-            *map(near_failing, near),
-        ],
+        "sentences": [each.sentence for each in statements],
+        "sentence_codes": [each.code for each in statements],
     }
 
 
@@ -93,35 +103,47 @@ def _tombstones(measured: Given) -> int:
     return int(measured["droppable"] + measured["waiting"])
 
 
-def _unread_sentences(done: Given, after: Given) -> list[str]:
-    return [f"{done['node']}: {unread(after['unreadable'])}"] if after["unreadable"] else []
+def _of_unread(done: Given, after: Given) -> list[Statement]:
+    if not after["unreadable"]:
+        return []
+    return [Statement("unreadable", f"{done['node']}: {unread(after['unreadable'])}")]
 
 
-def _done_sentences(done: Given, after: Given) -> list[str]:
+def _of_done(done: Given, after: Given) -> list[Statement]:
     node = done["node"]
-    found = [f"{node}: {_done_sentence(each)}" for each in done["compactions"]]
+    found = [_of_compaction(node, each) for each in done["compactions"]]
     if done["stopped"]:
-        found.append(f"{node}: stopped, {done['stopped'].replace('_', ' ')}")
+        found.append(Statement("stopped", f"{node}: stopped, {done['stopped'].replace('_', ' ')}"))
     if not found and done["blocked"]:
-        found.append(f"{node}: nothing is compacted, all {len(done['blocked'])} that are worth it are kept from it")
-    where = " among the files that could be read" if after["unreadable"] else ""
-    return found or [f"{node}: nothing to compact{where}"]
+        number = len(done["blocked"])
+        sentence = f"{node}: nothing is compacted, all {number} that are worth it are kept from it"
+        found.append(Statement("all_blocked", sentence))
+    if not found and after["unreadable"]:
+        sentence = f"{node}: nothing to compact among the files that could be read"
+        found.append(Statement("nothing_to_compact_in_readable", sentence))
+    return found or [Statement("nothing_to_compact", f"{node}: nothing to compact")]
 
 
-def _done_sentence(compaction: Given) -> str:
+def _of_compaction(node: str, compaction: Given) -> Statement:
     number = len(compaction["files"])
-    what = f"{compaction['table']}: {f'{number} files' if number else 'a range of the ring'}"
-    if compaction["outcome"] == Outcome.PLANNED:
-        return f"{what} would be compacted, {compaction['tombstones_expected']} tombstones would go"
-    if compaction["outcome"] == Outcome.FAILED:
-        return f"{what}, failed: {compaction['problem']}"
+    outcome = compaction["outcome"]
+    what = f"{node}: {compaction['table']}: {f'{number} files' if number else 'a range of the ring'}"
+    if outcome == Outcome.PLANNED:
+        return Statement(outcome, f"{what} would be compacted, {compaction['tombstones_expected']} tombstones would go")
+    if outcome == Outcome.FAILED:
+        return Statement(outcome, f"{what}, failed: {compaction['problem']}")
     if compaction["dropped"] is None:
-        return f"{what}, compacted; how many tombstones that dropped is not known"
-    return f"{what}, {compaction['outcome']}, {compaction['dropped']} tombstones dropped"
+        return Statement("dropped_unknown", f"{what}, compacted; how many tombstones that dropped is not known")
+    return Statement(outcome, f"{what}, {outcome}, {compaction['dropped']} tombstones dropped")
 
 
-def _kept_sentences(done: Given, kept: Mapping[str, int], after: Given) -> list[str]:
-    said = [f"{done['node']}: {count} tombstones stay, {cause.replace('_', ' ')}" for cause, count in kept.items()]
+def _of_kept(done: Given, kept: Mapping[str, int], after: Given) -> list[Statement]:
+    node = done["node"]
+    said = [
+        Statement("kept", f"{node}: {count} tombstones stay, {cause.replace('_', ' ')}")
+        for cause, count in kept.items()
+    ]
     if after["droppable_from_s"]:
-        said.append(f"{done['node']}: gc_grace will have passed for all at {shown_moment(after['droppable_from_s'])}")
+        moment = shown_moment(after["droppable_from_s"])
+        said.append(Statement("gc_grace_until", f"{node}: gc_grace will have passed for all at {moment}"))
     return said

@@ -14,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
-from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.nodes import AnswerNotUnderstood, Node
 from sweep_tasks.compaction.proof import Blocker
-from sweep_tasks.errors import NodetoolFailed
 
 _PENDING = re.compile(r"^pending tasks:?\s+(\d+)\s*$", re.MULTILINE)
 _PENDING_OF = re.compile(r"(?:- )?(\w+)[.\s]\s*(\w+):?\s+(\d+)\s*")
@@ -27,7 +26,7 @@ _HEADER = re.compile(r"^id\s+compaction type\b.*$", re.MULTILINE)
 _BEHIND_THEM = "active compaction remaining time"
 _REPAIR_KINDS = ("Validation", "Anticompaction")
 _NO_SESSIONS = "no sessions"
-_LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_S = 5.0
 """A look is two starts of Java."""
 _AUTO = re.compile(r"^(?P<keyspace>\w+)\s+(?P<table>\w+)\s+(?P<status>running|not running)\s*$", re.MULTILINE)
 
@@ -99,7 +98,7 @@ def awaited(node: Node, patience_s: float) -> Blocker | None:
     hours, and is not."""
     until = time.monotonic() + patience_s
     while (found := busy_with(node)) is Blocker.SERVER_BUSY and time.monotonic() < until:
-        time.sleep(min(_LOOK_AGAIN_S, max(0.0, until - time.monotonic())))
+        time.sleep(min(LOOK_AGAIN_S, max(0.0, until - time.monotonic())))
     return found
 
 
@@ -111,7 +110,11 @@ def work_in(said: str) -> Work:
     """As `nodetool compactionstats` tells it."""
     pending = _PENDING.search(said)
     if pending is None:
-        raise NodetoolFailed("node: nodetool compactionstats does not say what is pending; is it that of Cassandra 5?")
+        raise AnswerNotUnderstood(
+            "node: nodetool compactionstats does not say what is pending; is it that of Cassandra 5?",
+            tool="nodetool compactionstats",
+            reason="missing",
+        )
     waiting = _waiting_in(said[pending.end() :].strip().splitlines(), int(pending[1]))
     running = list(_running_in(said[pending.end() :]))
     under_way = {".".join(found["rest"].split()) for found in running}
@@ -132,9 +135,11 @@ def _running_in(said: str) -> Iterator[re.Match[str]]:
             return
         found = _RUNNING.match(f"{line} ")
         if found is None:
-            raise NodetoolFailed(
+            raise AnswerNotUnderstood(
                 "node: nodetool compactionstats tells of something that runs in a way not known here; is it that of "
-                "Cassandra 5?"
+                "Cassandra 5?",
+                tool="nodetool compactionstats",
+                reason="unknown_line",
             )
         yield found
 
@@ -166,4 +171,6 @@ def table_states(stats: str, auto: str, keyspace: str) -> dict[str, TableState]:
             for name, each in tables.items()
         }
     except (LookupError, TypeError, ValueError) as error:
-        raise NodetoolFailed("node: nodetool tablestats does not tell what Cassandra 5's does; use that one") from error
+        raise AnswerNotUnderstood(
+            "node: nodetool tablestats does not tell what Cassandra 5's does; use that one", tool="nodetool tablestats"
+        ) from error

@@ -24,15 +24,52 @@ FIELDS = (
     "last_token", "read_tombstones", "proof",
 )  # fmt: skip
 _BLOCK = "[tombstones, tombstone_bytes, total_bytes]"
+_WAY_OUT = "write one object a line"
 _SPREAD = ("keys", "first_token", "last_token")
 
 
-class BadJson(BadValue):
+class BadLine(BadValue):
+    """A line can't be used. `field`: the field of it that is wrong, or `line` where that is all of it."""
+
+    def __init__(
+        self, line: int, field: str | None, problem: str, *, reason: str | None = None, shown: str | None = None
+    ) -> None:
+        """`shown`: the field as it is fit for a terminal, where the writer of the line chose its name."""
+        named = shown or field
+        super().__init__(f"line {line}, {named}" if named else f"line {line}", problem, reason=reason)
+        self.line = line
+        self.field = "line" if field is None else field
+
+
+class RepeatedFile(BadLine):
+    def __init__(self, line: int, earlier: int) -> None:
+        super().__init__(
+            line,
+            "file",
+            f"is the same as in line {earlier}; give each file once, and names that differ, such as whole paths",
+            reason="duplicate",
+        )
+        self.earlier = earlier
+
+
+class BadJson(BadLine):
     code = "bad_json"
 
 
-class UnknownField(BadValue):
+class NotJson(BadJson):
+    def __init__(self, line: int, error: json.JSONDecodeError) -> None:
+        super().__init__(line, None, f"is not JSON: {error.msg} at column {error.colno}; {_WAY_OUT}", reason="not_json")
+        self.column = error.colno
+
+
+class UnknownField(BadLine):
     code = "unknown_field"
+
+    def __init__(self, line: int, name: str) -> None:
+        field = _shortened(name)
+        problem = f"is not a field; leave it out, or use {', '.join(FIELDS)}"
+        super().__init__(line, field, problem, shown=ascii(field))
+        self.known = FIELDS
 
 
 def read_statistics(lines: Iterable[str]) -> Iterator[FileStatistics]:
@@ -41,50 +78,50 @@ def read_statistics(lines: Iterable[str]) -> Iterator[FileStatistics]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        file = _statistics(f"line {number}", line)
+        file = _statistics(number, line)
         earlier = first_seen.setdefault(file.file, number)
         if earlier != number:
-            raise BadValue(
-                f"line {number}, file",
-                f"is the same as in line {earlier}; give each file once, and names that differ, such as whole paths",
-            )
+            raise RepeatedFile(number, earlier)
         yield file
 
 
-def _statistics(where: str, line: str) -> FileStatistics:
-    fields = _fields(where, line)
+def _statistics(at: int, line: str) -> FileStatistics:
+    fields = _fields(at, line)
     for name in fields:
         if name not in FIELDS:
-            raise UnknownField(f"{where}, {_shown(name)}", f"is not a field; leave it out, or use {', '.join(FIELDS)}")
+            raise UnknownField(at, name)
     for name in ("file", "blocks"):
         if name not in fields:
-            raise BadValue(f"{where}, {name}", "is missing; every line needs file and blocks")
+            raise BadLine(at, name, "is missing; every line needs file and blocks", reason="missing")
     return FileStatistics(
-        file=_text(where, fields, "file"),
-        blocks=_blocks(f"{where}, blocks", fields["blocks"]),
-        clean_blocks=_count(where, fields, "clean_blocks") or 0,
-        table=_text(where, fields, "table") if "table" in fields else None,
-        pending=_flag(where, fields, "pending"),
-        longest_run=_count(where, fields, "longest_run"),
-        tombstones=_count(where, fields, "tombstones"),
-        spread=_spread(where, fields),
-        read_tombstones=_count(where, fields, "read_tombstones"),
-        proof=_object(where, fields, "proof"),
+        file=_text(at, fields, "file"),
+        blocks=_blocks(at, fields["blocks"]),
+        clean_blocks=_count(at, fields, "clean_blocks") or 0,
+        table=_text(at, fields, "table") if "table" in fields else None,
+        pending=_flag(at, fields, "pending"),
+        longest_run=_count(at, fields, "longest_run"),
+        tombstones=_count(at, fields, "tombstones"),
+        spread=_spread(at, fields),
+        read_tombstones=_count(at, fields, "read_tombstones"),
+        proof=_object(at, fields, "proof"),
     )
 
 
-def _fields(where: str, line: str) -> dict[str, Any]:
-    way_out = "write one object a line"
+def _fields(at: int, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line, object_pairs_hook=_once_each)
     except BadValue as error:
-        raise BadJson(f"{where}, {_shown(error.field)}", "is given twice; give it once") from error
+        field = _shortened(error.field)
+        problem = "is given twice; give it once"
+        raise BadJson(at, field, problem, reason="duplicate", shown=ascii(field)) from error
     except json.JSONDecodeError as error:
-        raise BadJson(where, f"is not JSON: {error.msg} at column {error.colno}; {way_out}") from error
+        raise NotJson(at, error) from error
     except (ValueError, RecursionError) as error:
-        raise BadJson(where, f"is not JSON that can be read: too many digits or brackets; {way_out}") from error
+        problem = f"is not JSON that can be read: too many digits or brackets; {_WAY_OUT}"
+        raise BadJson(at, None, problem, reason="too_complex") from error
     if not isinstance(found, dict):
-        raise BadJson(where, f"is not a JSON object; {way_out}, with file and blocks")
+        problem = f"is not a JSON object; {_WAY_OUT}, with file and blocks"
+        raise BadJson(at, None, problem, reason="not_an_object")
     return found
 
 
@@ -97,74 +134,80 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _text(where: str, fields: Fields, name: str) -> str:
+def _text(at: int, fields: Fields, name: str) -> str:
     value = fields[name]
     if not isinstance(value, str) or not value or not _encodable(value):
-        raise BadValue(f"{where}, {name}", "must be a string of Unicode characters that is not empty")
+        raise BadLine(at, name, "must be a string of Unicode characters that is not empty", reason="not_text")
     return value
 
 
-def _flag(where: str, fields: Fields, name: str) -> bool:
+def _flag(at: int, fields: Fields, name: str) -> bool:
     value = fields.get(name, False)
     if not isinstance(value, bool):
-        raise BadValue(f"{where}, {name}", "must be true or false; left out means false")
+        raise BadLine(at, name, "must be true or false; left out means false")
     return value
 
 
-def _count(where: str, fields: Fields, name: str) -> int | None:
+def _count(at: int, fields: Fields, name: str) -> int | None:
     if name not in fields:
         return None
     value = fields[name]
     if type(value) is not int or value < 0:
-        raise BadValue(f"{where}, {name}", "must be a whole number, 0 or more; leave it out if it is not known")
+        problem = "must be a whole number, 0 or more; leave it out if it is not known"
+        raise BadLine(at, name, problem, reason="not_a_count")
     return value
 
 
-def _object(where: str, fields: Fields, name: str) -> Fields | None:
+def _object(at: int, fields: Fields, name: str) -> Fields | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, dict):
-        raise BadValue(f"{where}, {name}", "must be an object, as it was measured; leave it out if it is not known")
+        raise BadLine(at, name, "must be an object, as it was measured; leave it out if it is not known")
     return value
 
 
-def _blocks(where: str, value: Any) -> list[Block]:
+def _blocks(at: int, value: Any) -> list[Block]:
     if not isinstance(value, list):
-        raise BadValue(where, f"must be a list of {_BLOCK}")
-    return [_block(where, number, each) for number, each in enumerate(value)]
+        raise BadLine(at, "blocks", f"must be a list of {_BLOCK}", reason="not_a_list")
+    return [_block(at, number, each) for number, each in enumerate(value)]
 
 
-def _block(where: str, number: int, value: Any) -> Block:
+def _block(at: int, number: int, value: Any) -> Block:
     if not isinstance(value, list) or len(value) != 3:
-        raise BadValue(f"{where}[{number}]", f"must be {_BLOCK}")
+        raise BadLine(at, f"blocks[{number}]", f"must be {_BLOCK}")
     for name, each in zip(Block._fields, value, strict=True):
         if type(each) is not int or each < 0:  # true and false are numbers to Python, not here
-            raise BadValue(f"{where}[{number}], {name}", "must be a whole number, 0 or more")
+            raise BadLine(at, f"blocks[{number}], {name}", "must be a whole number, 0 or more", reason="not_a_count")
     block = Block(*value)
     if block.tombstone_bytes > block.total_bytes:
-        raise BadValue(
-            f"{where}[{number}], tombstone_bytes",
+        raise BadLine(
+            at,
+            f"blocks[{number}], tombstone_bytes",
             "are more than total_bytes, which they are a part of; give both as they are before compression",
+            reason="out_of_range",
         )
     return block
 
 
-def _spread(where: str, fields: Fields) -> Spread | None:
+def _spread(at: int, fields: Fields) -> Spread | None:
     given = [name for name in _SPREAD if name in fields]
     if not given:
         return None
     for name in _SPREAD:
         if name not in fields:
-            raise BadValue(f"{where}, {name}", f"is missing; {', '.join(_SPREAD)} go together, give all or none")
-    first, last = (_token(where, fields, name) for name in ("first_token", "last_token"))
+            problem = f"is missing; {', '.join(_SPREAD)} go together, give all or none"
+            raise BadLine(at, name, problem, reason="missing")
+    first, last = (_token(at, fields, name) for name in ("first_token", "last_token"))
     if first > last:
-        raise BadValue(f"{where}, last_token", "is less than first_token; a file runs from its least to its greatest")
-    return Spread(_count(where, fields, "keys") or 0, first, last)
+        problem = "is less than first_token; a file runs from its least to its greatest"
+        raise BadLine(at, "last_token", problem, reason="before_first")
+    return Spread(_count(at, fields, "keys") or 0, first, last)
 
 
-def _token(where: str, fields: Fields, name: str) -> int:
+def _token(at: int, fields: Fields, name: str) -> int:
     value = fields[name]
     if type(value) is not int or not LEAST_TOKEN <= value <= GREATEST_TOKEN:
-        raise BadValue(f"{where}, {name}", f"must be a whole number from {LEAST_TOKEN} to {GREATEST_TOKEN}")
+        problem = f"must be a whole number from {LEAST_TOKEN} to {GREATEST_TOKEN}"
+        raise BadLine(at, name, problem, reason="out_of_range")
     return value
 
 
@@ -176,6 +219,5 @@ def _encodable(value: str) -> bool:
     return True
 
 
-def _shown(name: str) -> str:
-    """A field's name as it was given, fit for a terminal."""
-    return ascii(name if len(name) <= 40 else f"{name[:37]}...")
+def _shortened(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:37]}..."

@@ -34,7 +34,8 @@ class Summary:
         self._near_share = near_share
         self._tables: dict[str, Document] = {}
         self._runs: defaultdict[str, PartitionRuns] = defaultdict(PartitionRuns)
-        self._left_out: dict[str, list[str]] = {"gone": [], "unreadable": []}
+        self._problems: dict[str, list[str]] = {"gone": [], "unreadable": []}
+        self._left_out: list[Document] = []
 
     def table(self, name: str, gc_grace_s: int) -> None:
         self._tables[name] = dict.fromkeys(_COUNTS, 0) | {"droppable_from_s": None, "gc_grace_s": gc_grace_s}
@@ -50,8 +51,9 @@ class Summary:
             counts[name] += more[name]
         counts["droppable_from_s"] = _later(counts["droppable_from_s"], more["droppable_from_s"])
 
-    def leave_out(self, kind: str, problem: str) -> None:
-        self._left_out[kind].append(problem)
+    def leave_out(self, kind: str, problem: str, file: str | None, reason: str | None) -> None:
+        self._problems[kind].append(problem)
+        self._left_out.append({"kind": kind, "file": file, "reason": reason})
 
     def document(self, statistics: Path | None) -> Document:
         """`statistics`: where the lines of the files are, if files were measured."""
@@ -64,7 +66,8 @@ class Summary:
             "at_s": self._now_s,
             **{name: sum(table[name] for table in self._tables.values()) for name in _COUNTS},
             "droppable_from_s": max(moments, default=None),
-            **self._left_out,
+            **self._problems,
+            "left_out": self._left_out,
             "statistics": str(statistics) if statistics else None,
             "tables": self._tables,
             "longest_runs": [*nsmallest(MOST_NEAR, near, key=_place), *nsmallest(WORST, others, key=_place)],

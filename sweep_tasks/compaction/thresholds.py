@@ -72,6 +72,7 @@ def check_tables(settings: Settings, tables: Iterable[PhysicalTable]) -> None:
             "setting compaction_tables",
             f"{', '.join(unknown)} {'is no table' if len(unknown) == 1 else 'are no tables'} of the store; write it as "
             "'sweepflow tables list' does, or take it out",
+            reason="unknown_table",
         )
 
 

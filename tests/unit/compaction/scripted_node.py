@@ -143,11 +143,7 @@ class ScriptedNode:
         data = (self.made if made else self.files) / f"nb-{number}-big-Data.db"
         rows = [dead(20 * place + 20, deleted_s) for place in range(tombstones)]
         dump = text(partition(0, *rows, live(20 * tombstones + 20), key=key))
-        stretches = (f"{_position(start)}={_position(end)}" for start, end in covers)
-        metadata = (
-            f"Minimum timestamp: {written}\nMaximum timestamp: {written}\nSSTable Level: 0\nRepaired at: 0\n"
-            f"Pending repair: --\nReplay positions covered: {{{', '.join(stretches)}}}\n"
-        )
+        metadata = _metadata(written, covers)
         parts = {"db": bytes(20 * tombstones + 60), "dump": dump.encode(), "meta": metadata.encode()}
         for suffix, content in parts.items():
             data.with_suffix(f".{suffix}").write_bytes(content)
@@ -170,6 +166,15 @@ class ScriptedNode:
 
 def stretch(first: int, last: int) -> Stretch:
     return (7, first), (7, last)
+
+
+def _metadata(written: int, covers: Iterable[Stretch]) -> str:
+    """As sstablemetadata prints it."""
+    stretches = (f"{_position(start)}={_position(end)}" for start, end in covers)
+    return (
+        f"Minimum timestamp: {written}\nMaximum timestamp: {written}\nSSTable Level: 0\nRepaired at: 0\n"
+        f"Pending repair: --\nReplay positions covered: {{{', '.join(stretches)}}}\n"
+    )
 
 
 def _position(position: tuple[int, int]) -> str:

@@ -5,19 +5,11 @@ from __future__ import annotations
 from sweep_tasks.compaction.descent import descent_of
 from sweep_tasks.compaction.metadata import Metadata, Stretch, joined, metadata_in
 from sweep_tasks.compaction.sstables import Identity
+from tests.unit.compaction.answers import answer
 from tests.unit.compaction.scripted_node import stretch
 
 NEW = {"new": Identity("new", "9", 5, 5)}
-TOLD = """\
-SSTable: /data/ks/t-1/nb-3-big
-Minimum timestamp: 11/17/2026 11:15:19 (1794914119058634)
-Maximum timestamp: 11/17/2026 11:15:19 (1794914119058634)
-SSTable Level: 0
-Repaired at: 0
-Pending repair: --
-Replay positions covered: {CommitLogPosition(segmentId=17, position=86)=CommitLogPosition(segmentId=17, position=90), \
-CommitLogPosition(segmentId=17, position=95)=CommitLogPosition(segmentId=18, position=2)}
-"""
+TOLD = answer("sstablemetadata_with_positions.txt")
 
 
 def of(*covers: Stretch, first: int = 10, last: int = 20) -> Metadata:

@@ -7,24 +7,10 @@ from pathlib import Path
 import pytest
 
 from sweep_tasks.compaction.metadata import Metadata, metadata_in
-from sweep_tasks.errors import NodetoolFailed
+from sweep_tasks.compaction.nodes import AnswerNotUnderstood
+from tests.unit.compaction.answers import answer
 
-SAID = """\
-SSTable: /data/ks/t-1/nb-1-big
-Minimum timestamp: 01/01/1970 00:00:00 (-1)
-Maximum timestamp: 01/01/1970 00:00:00 (1001)
-First token: -6504318136025159804 (7233)
-SSTable Level: 3
-Repaired at: 1794900862000
-Pending repair: --
-No such file: /data/ks/t-1/nb-9-big-Data.db
-SSTable: /data/ks/t-1/nb-2-big
-Minimum timestamp: 01/01/1970 00:00:00 (20)
-Maximum timestamp: 11/17/2026 07:34:22 (1794900862000000)
-SSTable Level: 0
-Repaired at: 0
-Pending repair: 87eee370-e25a-11f1-9f79-c938616384d4
-"""
+SAID = answer("sstablemetadata_of_three_files.txt")
 
 
 def test_all_files_of_an_answer_are_told_apart() -> None:
@@ -39,8 +25,9 @@ def test_all_files_of_an_answer_are_told_apart() -> None:
     ["Minimum timestamp: 01/01/1970 00:00:00 (20)\n", "SSTable Level: 0\n", "Repaired at: 0\n", "Pending repair: --\n"],
 )
 def test_a_file_of_which_something_is_not_told_is_an_error_and_not_taken_for_gone(left_out: str) -> None:
-    with pytest.raises(NodetoolFailed, match="sstablemetadata does not tell of a file what Cassandra 5's does"):
+    with pytest.raises(AnswerNotUnderstood) as refused:
         dict(metadata_in(SAID.replace(left_out, "")))
+    assert refused.value.tool == "sstablemetadata"
 
 
 def test_a_file_of_which_nothing_is_told_is_gone() -> None:

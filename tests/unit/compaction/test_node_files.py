@@ -25,8 +25,10 @@ def with_folders(node: ScriptedNode, *more: Path) -> Order:
 
 def test_one_folder_of_several_that_is_not_there_is_a_wrong_setting(node: ScriptedNode, tmp_path: Path) -> None:
     missing = tmp_path / "dta2"
-    with pytest.raises(BadValue, match=rf"one has no folder {missing}; name its data folders"):
+    with pytest.raises(BadValue) as refused:
         measure_files(with_folders(node, missing), node.settings, in_threads(1))
+    assert (refused.value.field, refused.value.reason) == ("setting compaction_nodes", "missing_folder")
+    assert str(missing) in str(refused.value)
 
 
 def test_a_folder_without_files_is_not(node: ScriptedNode, tmp_path: Path) -> None:
@@ -39,5 +41,7 @@ def test_a_node_whose_tool_fails_has_files_that_could_not_be_read(node: Scripted
     (node.folder / "sstabledump").write_text("#!/bin/sh\nexit 127\n")
     found = measure_files(node.order, node.settings, in_threads(1))
     assert found["files"] == 0
+    file = str(node.files / "nb-1-big-Data.db")
+    assert found["left_out"] == [{"kind": "unreadable", "file": file, "reason": "exit_127"}]
     (problem,) = found["unreadable"]
-    assert "sstabledump failed with exit code 127" in problem
+    assert file in problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -12,10 +13,10 @@ from sweep_tasks.compaction.cache import Cache
 from sweep_tasks.compaction.chunks import Chunks
 from sweep_tasks.compaction.dump import Tools
 from sweep_tasks.compaction.measuring import measure
-from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.nodes import Node, ToolFailed
 from sweep_tasks.compaction.reach import HERE, Reach
 from sweep_tasks.compaction.sstables import SSTable, sstables_in
-from sweep_tasks.errors import NodetoolFailed, NodeUnreachable, SSTableGone
+from sweep_tasks.errors import NodeUnreachable, SSTableGone
 from tests.support.elsewhere import ELSEWHERE, Elsewhere
 from tests.unit.compaction.dumps import dead, partition, text
 from tests.unit.compaction.test_encoding import statistics
@@ -97,21 +98,32 @@ def test_a_file_is_measured_there_once_and_nothing_is_read_here(
 
 
 @pytest.mark.parametrize(
-    ("prefix", "problem"),
+    ("prefix", "reason", "said"),
     [
-        (("/no/such/command",), "can't be run through '/no/such/command': No such file or directory"),
-        (("sh", "-c", "echo no route to host >&2; exit 255"), "no route to host"),
-        (("sh", "-c", "echo pod not found >&2; exit 1"), "pod not found"),
-        (("false",), "it said nothing"),
+        (("/no/such/command",), "not_started", ""),
+        (("sh", "-c", "echo no route to host >&2; exit 255"), "not_reached", "no route to host"),
+        (("sh", "-c", "echo pod not found >&2; exit 1"), "not_reached", "pod not found"),
+        (("false",), "not_reached", ""),
     ],
 )
 def test_a_node_that_cannot_be_reached_is_never_taken_for_one_without_files(
-    prefix: tuple[str, ...], problem: str
+    prefix: tuple[str, ...], reason: str, said: str
 ) -> None:
-    with pytest.raises(NodeUnreachable, match=problem):
+    with pytest.raises(NodeUnreachable) as listing:
         sstables_in(Reach(prefix), [DATA], "ks", {"t"})
-    with pytest.raises(NodeUnreachable, match=problem):
+    with pytest.raises(NodeUnreachable) as reading:
         Reach(prefix).read(DATA, 10)
+    for error, program in ((listing.value, "find"), (reading.value, "head")):
+        assert (error.program, error.through, error.reason, error.said) == (program, prefix[0], reason, said)
+        assert said in str(error)
+        assert prefix[0] in str(error)
+
+
+def test_a_command_that_is_not_there_is_told_with_what_the_system_says_of_it() -> None:
+    with pytest.raises(NodeUnreachable) as error:
+        Reach(("/no/such/command",)).read(DATA, 10)
+    assert isinstance(error.value.__cause__, FileNotFoundError)
+    assert os.strerror(errno.ENOENT) in str(error.value)
 
 
 def test_ssh_has_its_words_quoted_since_a_shell_takes_them_apart_again() -> None:
@@ -130,19 +142,25 @@ class TestToolsOfANode:
         assert elsewhere.ran == ["sh"]
 
     def test_a_failure_is_told_with_the_node_and_its_last_words(self, reach: Reach) -> None:
-        with pytest.raises(NodetoolFailed, match="node: nodetool flush failed on one: Unknown keyspace"):
+        with pytest.raises(ToolFailed) as failed:
             self.node(reach, "echo Unknown keyspace >&2; exit 2").nodetool("flush")
+        error = failed.value
+        assert (error.node, error.tool, error.reason) == ("one", "nodetool flush", "program_failed")
+        assert error.said == "Unknown keyspace"
+        assert all(each in str(error) for each in (error.node, error.tool, error.said))
 
     def test_one_that_is_not_there_is_named(self) -> None:
-        with pytest.raises(NodeUnreachable, match="nodetool can't be run on this machine"):
+        with pytest.raises(NodeUnreachable) as error:
             Node("one", (DATA,), HERE, Tools(), nodetool_command=("/no/nodetool",)).nodetool("flush")
+        assert (error.value.program, error.value.through, error.value.reason) == ("/no/nodetool", None, "not_started")
+        assert "/no/nodetool" in str(error.value)
 
 
 class TestCommandsThatTalk:
     """As kubectl, docker compose and ssh do: lines of their own on stderr, and an exit code of their own."""
 
     SCRIPT = 'echo "WARN[0000] the attribute version is obsolete" >&2; "$@"; code=$?; {end}'
-    KUBECTL = SCRIPT.format(end='[ $code = 0 ] || { echo "command terminated with exit code $code" >&2; exit $code; }')
+    KUBECTL = SCRIPT.format(end='[ $code = 0 ] || { echo "command terminated, code $code" >&2; exit $code; }')
 
     @pytest.fixture
     def talking(self) -> Reach:
@@ -156,16 +174,19 @@ class TestCommandsThatTalk:
         assert talking.stands([data / "gone"]) == {}
 
     def test_what_it_says_of_itself_is_never_taken_for_a_missing_file(self, data: Path) -> None:
-        lost = Reach(("sh", "-c", 'echo "error: No such file or directory" >&2; exit 1', "kubectl"))
-        with pytest.raises(NodeUnreachable, match="No such file or directory"):
+        complaint = f"error: {os.strerror(errno.ENOENT)}"
+        lost = Reach(("sh", "-c", f'echo "{complaint}" >&2; exit 1', "kubectl"))
+        with pytest.raises(NodeUnreachable) as error:
             lost.stands([data])
+        assert (error.value.reason, error.value.said) == ("not_reached", complaint)
 
     def test_a_program_that_is_not_there_or_knows_less_is_an_error(self, data: Path, tmp_path: Path) -> None:
         small = tmp_path / "find"
         small.write_text("#!/bin/sh\necho 'find: unrecognized: -printf' >&2; exit 1\n")
         small.chmod(0o755)
-        with pytest.raises(NodeUnreachable, match="unrecognized: -printf"):
+        with pytest.raises(NodeUnreachable) as error:
             Reach(("env", f"PATH={tmp_path}:{os.environ['PATH']}")).stands([data])
+        assert (error.value.reason, error.value.said) == ("program_failed", "find: unrecognized: -printf")
 
     def test_a_file_that_ends_like_our_own_words_is_read_as_it_is(self, data: Path, talking: Reach) -> None:
         odd = b"x\n--- sweepflow: ended with 0\n"
@@ -176,17 +197,21 @@ class TestCommandsThatTalk:
         with pytest.raises(NodeUnreachable) as error:
             Reach(("false", "geheim")).read(DATA, 10)
         assert "geheim" not in str(error.value)
-        assert "through 'false'" in str(error.value)
+        assert error.value.through == "false"
+        assert "false" in str(error.value)
 
 
 def test_what_sstablemetadata_says_is_told_by_no_error() -> None:
     """Among it are keys of rows."""
     command = ("sh", "-c", "echo First token: 5 key=secret; echo java.io.EOFException: secret >&2; exit 1")
-    with pytest.raises(NodetoolFailed, match="sstablemetadata failed on one: EOFException") as error:
+    with pytest.raises(ToolFailed) as error:
         Node("one", (DATA,), HERE, Tools(), metadata_command=command).sstablemetadata([DATA])
+    assert (error.value.node, error.value.tool, error.value.said) == ("one", "sstablemetadata", "EOFException")
     assert "secret" not in str(error.value)
 
 
 def test_what_nodetool_says_on_stdout_is_told_by_no_error() -> None:
-    with pytest.raises(NodetoolFailed, match="it did not say why"):
+    with pytest.raises(ToolFailed) as error:
         Node("one", (DATA,), HERE, Tools(), nodetool_command=("sh", "-c", "echo secret; exit 1")).nodetool("flush")
+    assert (error.value.reason, error.value.said) == ("program_failed", "")
+    assert "secret" not in str(error.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sweep_tasks.compaction.reporting import report
+from sweep_tasks.compaction.sentences import near_failing
 
 
 def measured(
@@ -20,7 +21,7 @@ def compaction(dropped: int, **more: Any) -> dict[str, Any]:
 
 
 def done(*compactions: Any, blocked: Any = (), **more: Any) -> dict[str, Any]:
-    told = {"node": "one", "dry_run": False, "stopped": None, "compactions": list(compactions)}
+    told = {"node": NODE, "dry_run": False, "stopped": None, "compactions": list(compactions)}
     return {**told, "blocked": list(blocked), **more}
 
 
@@ -28,6 +29,15 @@ def blocked(blocker: str, tombstones: int) -> dict[str, Any]:
     return {"table": "ks.u", "blocker": blocker, "tombstones": tombstones, "waiting": 0}
 
 
+def said(found: dict[str, Any], code: str) -> str:
+    """The one sentence of that code. Every sentence has a code, and names the node, or else a table."""
+    sentences = list(zip(found["sentence_codes"], found["sentences"], strict=True))
+    assert all(NODE in sentence for each, sentence in sentences if each != "near_failing")
+    (sentence,) = [sentence for each, sentence in sentences if each == code]
+    return str(sentence)
+
+
+NODE = "cassandra7"
 PLANNED = {"compactions": [{"tombstones": 100, "bytes": 75, "points": 40}]}
 
 
@@ -44,37 +54,43 @@ def test_what_is_kept_adds_up_to_what_is_there() -> None:
     found = report(measured(100), PLANNED, told, measured(30, waiting=6, from_s=1_800_000_000))
     assert found["kept"] == {"not_dense": 19, "overlap_too_large": 8, "gc_grace": 6, "overlap": 3}
     assert sum(found["kept"].values()) == 30 + 6
-    assert "one: gc_grace will have passed for all at 2027-01-15 08:00:00 UTC" in found["sentences"]
+    assert found["droppable_from_s"] == 1_800_000_000
+    assert "2027-01-15 08:00:00 UTC" in said(found, "gc_grace_until")
 
 
 def test_nothing_done_is_said_and_by_what_it_was_stopped() -> None:
     quiet = report(measured(0), {"compactions": []}, done(), measured(0))
-    assert (quiet["kept"], quiet["sentences"]) == ({}, ["one: nothing to compact"])
+    assert (quiet["kept"], quiet["sentence_codes"]) == ({}, ["nothing_to_compact"])
+    assert said(quiet, "nothing_to_compact")
     stopped = report(measured(0), PLANNED, done(stopped="server_busy"), measured(0))
-    assert stopped["sentences"] == ["one: stopped, server busy"]
+    assert (stopped["stopped"], stopped["sentence_codes"]) == ("server_busy", ["stopped"])
+    assert all(word in said(stopped, "stopped") for word in ["server", "busy"])
 
 
 def test_files_that_could_not_be_read_are_no_files_without_tombstones() -> None:
-    problems = ["file: a can't be measured, sstabledump failed with exit code 127", "file: b can't be measured"]
-    found = report(measured(0), {"compactions": []}, done(), measured(0, unreadable=problems))
-    assert found["unreadable"] == problems
-    assert found["sentences"] == [
-        f"one: 2 files could not be read: {problems[0]}", "one: nothing to compact among the files that could be read",
-    ]  # fmt: skip
+    problems = ["a is damaged", "b is damaged"]
+    left_out = [{"kind": "unreadable", "file": file, "reason": "exit_127"} for file in "ab"]
+    after = measured(0, unreadable=problems) | {"left_out": left_out}
+    found = report(measured(0), {"compactions": []}, done(), after)
+    assert (found["unreadable"], found["left_out"]) == (problems, left_out)
+    assert found["sentence_codes"] == ["unreadable", "nothing_to_compact_in_readable"]
+    assert all(each in said(found, "unreadable") for each in ("2", problems[0]))
 
 
 def test_what_was_done_before_it_was_stopped_is_said_too() -> None:
     told = done(compaction(90), stopped="repair", blocked=[blocked("repair", 5)])
     found = report(measured(100), PLANNED, told, measured(5))
-    assert found["sentences"][:2] == ["one: ks.t: 2 files, done, 90 tombstones dropped", "one: stopped, repair"]
-    assert found["kept"] == {"repair": 5}
+    assert found["sentence_codes"] == ["done", "stopped", "kept"]
+    assert all(each in said(found, "done") for each in ("ks.t", "2", "done", "90"))
+    assert "repair" in said(found, "stopped")
+    assert (found["kept"], found["stopped"]) == ({"repair": 5}, "repair")
 
 
 def test_where_all_is_blocked_it_is_not_said_that_there_was_nothing() -> None:
     found = report(measured(8), {"compactions": []}, done(blocked=[blocked("budget", 8)]), measured(8))
-    assert found["sentences"] == [
-        "one: nothing is compacted, all 1 that are worth it are kept from it", "one: 8 tombstones stay, budget",
-    ]  # fmt: skip
+    assert (found["sentence_codes"], found["kept"]) == (["all_blocked", "kept"], {"budget": 8})
+    assert "1" in said(found, "all_blocked")
+    assert all(each in said(found, "kept") for each in ("8", "budget"))
 
 
 def test_what_the_server_declined_was_not_rewritten_and_is_kept_by_that() -> None:
@@ -87,16 +103,15 @@ def test_what_is_not_known_counts_as_nothing_and_is_said_to_be_so() -> None:
     told = compaction(0, outcome="unknown", tombstones_expected=100) | {"dropped": None, "points_after": None}
     found = report(measured(100), PLANNED, done(told, compaction(7)), measured(0))
     assert (found["dropped"], found["not_known"], found["points_no_longer_read"]) == (7, 1, 20)
-    assert "one: ks.t: 2 files, compacted; how many tombstones that dropped is not known" in found["sentences"]
+    assert found["sentence_codes"] == ["dropped_unknown", "done"]
+    assert all(each in said(found, "dropped_unknown") for each in ("ks.t", "2"))
 
 
 def test_a_failure_is_told_with_what_went_wrong() -> None:
-    told = compaction(
-        0, outcome="failed", problem="node: nodetool compact failed on one: no room", tombstones_expected=9
-    )
+    told = compaction(0, outcome="failed", problem="no room", tombstones_expected=9)
     found = report(measured(9), PLANNED, done(told, stopped="failed"), measured(9))
-    assert found["failed"] == ["node: nodetool compact failed on one: no room"]
-    assert found["kept"] == {"failed": 9}
+    assert (found["failed"], found["kept"]) == (["no room"], {"failed": 9})
+    assert "no room" in said(found, "failed")
 
 
 def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
@@ -104,14 +119,15 @@ def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
     runs = [{**run, "near_failing": True}, {**run, "near_failing": False, "held": 1_000}]
     found = report(measured(0), PLANNED, done(), measured(0, runs=runs))
     assert found["near_failing"] == runs[:1]
-    assert (
-        "table ks.t: a partition (token -42) has 300000 dead cells in a row, in one file, 60000 of them still held by "
-        "gc_grace; a read fails at 100000 of those"
-    ) in found["sentences"]
+    sentence = said(found, "near_failing")
+    assert all(each in sentence for each in ("ks.t", "-42", "300000", "60000", "100000"))
+    in_many = near_failing({**run, "files": 17})
+    assert ("17" in in_many, "17" in sentence) == (True, False)
 
 
 def test_what_a_dry_run_would_drop_is_not_called_kept() -> None:
     would = compaction(0, outcome="planned", tombstones_expected=90, points_before=0, points_after=0, bytes_read=0)
     found = report(measured(100), PLANNED, done(would, dry_run=True), measured(100))
     assert (found["dropped"], found["kept"]) == (0, {"not_dense": 10})
-    assert found["sentences"][0] == "one: ks.t: 2 files would be compacted, 90 tombstones would go"
+    assert found["sentence_codes"] == ["planned", "kept"]
+    assert all(each in said(found, "planned") for each in ("ks.t", "2", "90"))

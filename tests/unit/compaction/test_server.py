@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from sweep_tasks.compaction.nodes import AnswerNotUnderstood
 from sweep_tasks.compaction.server import TableState, Work, table_states, work_in
-from sweep_tasks.errors import NodetoolFailed
+from tests.unit.compaction.answers import answer
 
 IDLE = """\
 concurrent compactors            1
@@ -17,17 +18,7 @@ data compacted                   364948
 15 minute rate                   13.26/minute
 compaction throughput (MiB/s)    64.0
 """
-BUSY = """\
-concurrent compactors                1
-pending tasks                        3
-shop                                 orders__big    2
-shop                                 items          1
-compactions completed                25
-data compacted                       364948
-id                                   compaction type keyspace table    completed total    unit  progress
-87eee370-e25a-11f1-9f79-c938616384d4 Compaction      other    big      24622264  24624320 bytes 99.99%
-active compaction remaining time     0h00m00s
-"""
+BUSY = answer("compactionstats_of_a_busy_node.txt")
 REPAIRING = BUSY.replace("Compaction      other", "Anticompaction after repair other")
 AUTO = "Keyspace Table    Status\nks       t        running\nks       u        not running\n"
 
@@ -74,13 +65,15 @@ def test_a_repair_at_work_is_known_by_what_it_runs(kind: str) -> None:
 
 @pytest.mark.parametrize("said", ["", "nodetool: Failed to connect", IDLE.replace("pending tasks", "pending")])
 def test_what_is_not_understood_is_never_taken_for_nothing_to_do(said: str) -> None:
-    with pytest.raises(NodetoolFailed, match="does not say what is pending"):
+    with pytest.raises(AnswerNotUnderstood) as refused:
         work_in(said)
+    assert (refused.value.tool, refused.value.reason) == ("nodetool compactionstats", "missing")
 
 
 def test_something_that_runs_and_is_not_understood_is_never_overlooked() -> None:
-    with pytest.raises(NodetoolFailed, match="something that runs in a way not known here"):
+    with pytest.raises(AnswerNotUnderstood) as refused:
         work_in(BUSY.replace("87eee370-e25a-11f1-9f79-c938616384d4", "number-one"))
+    assert (refused.value.tool, refused.value.reason) == ("nodetool compactionstats", "unknown_line")
 
 
 def test_tables_tell_what_is_in_memory_and_what_readers_met() -> None:
@@ -94,5 +87,6 @@ def test_tables_tell_what_is_in_memory_and_what_readers_met() -> None:
     ("said", "auto"), [("no JSON", AUTO), ("{}", AUTO), (stats(t=(5, 700)), "nothing"), (stats(t=(5, "NaN")), AUTO)]
 )
 def test_an_answer_that_lacks_something_is_an_error(said: str, auto: str) -> None:
-    with pytest.raises(NodetoolFailed, match="nodetool tablestats"):
+    with pytest.raises(AnswerNotUnderstood) as refused:
         table_states(said, auto, "ks")
+    assert refused.value.tool == "nodetool tablestats"

@@ -38,9 +38,13 @@ def test_counts_add_up_by_table_and_in_all(summary: Summary) -> None:
 
 
 def test_files_left_out_are_named_by_kind(summary: Summary) -> None:
-    summary.leave_out("gone", "a is gone")
+    summary.leave_out("gone", "a is gone", "/a", None)
+    summary.leave_out("unreadable", "b is damaged", "/b", "incomplete")
     found = summary.document(Path("/lines"))
-    assert (found["gone"], found["unreadable"], found["files"]) == (["a is gone"], [], 0)
+    assert (found["gone"], found["unreadable"], found["files"]) == (["a is gone"], ["b is damaged"], 0)
+    assert found["left_out"] == [
+        {"kind": "gone", "file": "/a", "reason": None}, {"kind": "unreadable", "file": "/b", "reason": "incomplete"}
+    ]  # fmt: skip
 
 
 def test_of_runs_that_no_read_fails_on_only_the_worst_are_told_the_longest_first(summary: Summary) -> None:
