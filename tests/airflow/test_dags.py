@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -161,16 +161,18 @@ def test_a_sweep_with_many_tombstones_and_the_clock_both_start_a_compaction(foun
 
 
 def test_parsing_costs_at_most_twice_an_empty_dag_file(tmp_path: Path) -> None:
+    """By processor time, the least of up to three rounds: a busy machine can only add to it."""
     empty = tmp_path / "empty.py"
     empty.write_text('from airflow.sdk import DAG\n\nwith DAG("empty"):\n    pass\n')
-    costs: dict[Path, list[float]] = {file: [] for file in (empty, *DAGS.glob("*.py"))}
+    costs = dict.fromkeys((empty, *DAGS.glob("*.py")), inf)
     for _ in range(3):
-        for file, seconds in costs.items():
+        for file, least in costs.items():
             before = cpu_of_children()
             in_fresh_interpreter(tmp_path, str(file))
-            seconds.append(cpu_of_children() - before)
-    nothing, *ours = (statistics.median(seconds) for seconds in costs.values())
-    assert max(ours) <= 2 * nothing, costs
+            costs[file] = min(least, cpu_of_children() - before)
+        if max(costs.values()) <= 2 * costs[empty]:
+            return
+    pytest.fail(f"parsing costs too much: {costs}")
 
 
 def cpu_of_children() -> float:

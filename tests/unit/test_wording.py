@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +32,9 @@ class Literal(NamedTuple):
 def test_no_test_knows_the_wording_of_a_message() -> None:
     known = runs_of_the_product()
     found = {
-        f"{path.relative_to(ROOT)}:{each.line}: {each.text!r}"
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        if str(path.relative_to(ROOT)) not in TEXT_IS_THE_FEATURE
-        for each in compared(ast.parse(path.read_text()))
+        f"{path}:{each.line}: {each.text!r}"
+        for path, tree in checked_files()
+        for each in compared(tree)
         if known.intersection(runs(each.text))
     }
     assert sorted(found) == []
@@ -43,10 +43,9 @@ def test_no_test_knows_the_wording_of_a_message() -> None:
 def test_our_errors_are_told_apart_by_their_attributes() -> None:
     """`match` reads the message; class, `code`, `field`, `reason` and the other attributes say the same for good."""
     found = {
-        f"{path.relative_to(ROOT)}:{call.lineno}"
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        if str(path.relative_to(ROOT)) not in TEXT_IS_THE_FEATURE
-        for call in ast.walk(ast.parse(path.read_text()))
+        f"{path}:{call.lineno}"
+        for path, tree in checked_files()
+        for call in ast.walk(tree)
         if isinstance(call, ast.Call)
         and _name(call) == "raises"
         and _expects_ours(call)
@@ -62,28 +61,35 @@ def test_every_file_that_may_know_wording_is_there() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "assert 'the lease has run out' in told",
-        "assert told.startswith(f'the lease has run out of {x}')",
-        "with pytest.raises(ValueError, match='the lease has run out'): ...",
-        "@pytest.mark.parametrize('told', ['the lease has run out'])\ndef test_x(): ...",
-        "page.get_by_text('the lease has run out').click()",
-        "told = 'the lease has run out'\nassert told in said",
+        "assert 'the moon is made of cheese' in told",
+        "assert told.startswith(f'the moon is made of cheese of {x}')",
+        "with pytest.raises(ValueError, match='the moon is made of cheese'): ...",
+        "@pytest.mark.parametrize('told', ['the moon is made of cheese'])\ndef test_x(): ...",
+        "page.get_by_text('the moon is made of cheese').click()",
+        "told = 'the moon is made of cheese'\nassert told in said",
     ],
 )
 def test_a_sentence_is_found_wherever_it_is_compared(code: str) -> None:
-    assert [each.text.strip() for each in compared(ast.parse(code)) if "the lease" in each.text]
+    assert [each.text.strip() for each in compared(ast.parse(code)) if "the moon" in each.text]
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        '"""The lease has run out."""',
-        "assert told, 'the lease has run out'",
-        "wait_until(ended, 'the lease has run out')",
+        '"""The moon is made of cheese."""',
+        "assert told, 'the moon is made of cheese'",
+        "wait_until(ended, 'the moon is made of cheese')",
     ],
 )
 def test_what_explains_a_test_is_left_alone(code: str) -> None:
-    assert [each for each in compared(ast.parse(code)) if "lease" in each.text] == []
+    assert [each for each in compared(ast.parse(code)) if "moon" in each.text] == []
+
+
+@cache
+def checked_files() -> list[tuple[Path, ast.Module]]:
+    """All files whose tests may know no wording."""
+    found = sorted(path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py"))
+    return [(path, ast.parse((ROOT / path).read_text())) for path in found if str(path) not in TEXT_IS_THE_FEATURE]
 
 
 def runs_of_the_product() -> set[tuple[str, ...]]:
@@ -104,19 +110,23 @@ def runs(text: str) -> Iterator[tuple[str, ...]]:
             yield tuple(word for word in run if word)
 
 
-def compared(tree: ast.Module) -> Iterator[Literal]:
+def compared(node: ast.AST, expected: bool = False) -> Iterator[Literal]:
     """Literals that an outcome is compared with: in assertions, expected errors, parameters, things looked for on a
-    page, and names that an assertion then uses."""
-    explained = {id(node.msg) for node in ast.walk(tree) if isinstance(node, ast.Assert) and node.msg}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert):
-            yield from _literals(node.test)
-        elif isinstance(node, ast.Compare | ast.Assign) and id(node) not in explained:
-            yield from _literals(node)
-        elif isinstance(node, ast.keyword) and node.arg in ("match", "has_text"):
-            yield from _literals(node.value)
-        elif isinstance(node, ast.Call) and _name(node) in ("parametrize", "param", "get_by_text", "startswith"):
-            yield from _literals(node)
+    page, and names that an assertion then uses. Docstrings and the messages of assertions are not."""
+    if isinstance(node, ast.Constant):
+        if expected and isinstance(node.value, str):
+            yield Literal(node.lineno, node.value)
+        return
+    expected = expected or isinstance(node, ast.Assert | ast.Compare | ast.Assign) or _looks_for_text(node)
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(node, ast.Assert) and child is node.msg):
+            yield from compared(child, expected)
+
+
+def _looks_for_text(node: ast.AST) -> bool:
+    if isinstance(node, ast.keyword):
+        return node.arg in ("match", "has_text")
+    return isinstance(node, ast.Call) and _name(node) in ("parametrize", "param", "get_by_text", "startswith")
 
 
 def _expects_ours(call: ast.Call) -> bool:
