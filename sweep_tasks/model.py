@@ -156,6 +156,7 @@ class TableRef(NamedTuple):
                 "table",
                 f"{_shown(text)} is not a table name; write namespace.name, each of letters, digits and single "
                 "underscores, starting with a letter",
+                reason="malformed",
             )
         if len(text) > _LONGEST_TABLE_NAME:
             raise BadValue("table", f"the name has {len(text)} characters, at most {_LONGEST_TABLE_NAME} are allowed")
@@ -232,7 +233,9 @@ class TableMetadata:
 
 def checked_timestamp(ts: int, field: str = "timestamp") -> int:
     if not 0 <= ts <= MAX_TS:
-        raise BadValue(field, f"{ts} is out of range; a timestamp is at least 0 and at most {MAX_TS}")
+        raise BadValue(
+            field, f"{ts} is out of range; a timestamp is at least 0 and at most {MAX_TS}", reason="out_of_range"
+        )
     return ts
 
 
