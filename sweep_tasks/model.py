@@ -156,6 +156,7 @@ class TableRef(NamedTuple):
                 "table",
                 f"{_shown(text)} is not a table name; write namespace.name, each of letters, digits and single "
                 "underscores, starting with a letter",
+                reason="malformed",
             )
         if len(text) > _LONGEST_TABLE_NAME:
             raise BadValue("table", f"the name has {len(text)} characters, at most {_LONGEST_TABLE_NAME} are allowed")

@@ -151,12 +151,17 @@ def rules(alerts: Iterable[Alert] = ALERTS) -> str:
                 "expr": alert.expression,
                 "for": alert.for_,
                 "labels": {"severity": alert.severity},
-                "annotations": {"summary": alert.summary, "description": f"What to do: {alert.do}."},
+                "annotations": annotations(alert),
             }
             for alert in alerts
         ],
     }
     return json.dumps({"groups": [group]}, indent=2) + "\n"
+
+
+def annotations(alert: Alert) -> dict[str, str]:
+    """The texts of an alert; Prometheus fills in the labels."""
+    return {"summary": alert.summary, "description": f"What to do: {alert.do}."}
 
 
 def table() -> str:

@@ -47,7 +47,7 @@ class StoreLocation:
             return cls("sqlite", Path(path))
         if scheme == "cassandra":
             return cls("cassandra", cassandra=CassandraAddress.parse(rest))
-        raise BadValue("store", f"unknown kind of store {scheme!r}; give {_FORMS}")
+        raise BadValue("store", f"unknown kind of store {scheme!r}; give {_FORMS}", reason="unknown")
 
 
 def from_anywhere(url: str) -> str:

@@ -217,7 +217,7 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
     ),
     (
         programs.every_command_exists,
-        "spark-master: curl is not known",
+        "spark-master: curl is not in the image",
         lambda s: s["spark-master"]["healthcheck"].update(test=["CMD", "curl", "http://127.0.0.1:8080"]),
     ),
     (

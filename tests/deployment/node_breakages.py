@@ -76,7 +76,7 @@ NODE_BREAKAGES: list[tuple[Check, str, Change]] = [
     (nodes.every_node_has_room_beside_its_heap, "is more than half", lambda s: s["cassandra-1"].update(mem_limit="1g")),
     (
         nodes.the_store_is_on_the_nodes_of_this_file,
-        "store: cassandra-2 is no node",
+        "store: cassandra-2 is missing",
         lambda s: s.update({"cassandra-two": s.pop("cassandra-2")}),
     ),
     (

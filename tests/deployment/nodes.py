@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +14,7 @@ from sweep_tasks.store.cassandra.address import CassandraAddress
 from tests.deployment.addresses import listening
 from tests.deployment.checks import Problems, deployment_settings, programs_of_ours
 from tests.deployment.compose import Deployment, Service
-from tests.deployment.java_class import fields_of, has_class
+from tests.deployment.javap import fields_of
 
 DATA = "/var/lib/cassandra"
 _PUT_INTO_CASSANDRA_YAML = {
@@ -60,7 +61,7 @@ def _problem_of(name: str, value: str, snitch: str | None) -> str | None:
         return "is not heard by the image"
     if _PUT_INTO_CASSANDRA_YAML[name] not in known_settings():
         return f"is no setting of Cassandra {VERSION}"
-    if name == "CASSANDRA_ENDPOINT_SNITCH" and not has_class(cassandra_jar(), f"org.apache.cassandra.locator.{value}"):
+    if name == "CASSANDRA_ENDPOINT_SNITCH" and f"org/apache/cassandra/locator/{value}.class" not in _files():
         return f"names {value}, which is no snitch"
     return None
 
@@ -80,7 +81,7 @@ def nodes_join_one_after_the_other(deployment: Deployment) -> Problems:
     """The seed first: two that join at once may take the same part of the ring."""
     there = {node.name for node in nodes(deployment)}
     seeds = {node.environment.get("CASSANDRA_SEEDS", "") for node in nodes(deployment)}
-    found = [f"seed {name} waits for another node" for name in seeds & there if waited_for(deployment, name) & there]
+    found = [f"seed {name} waits for nodes" for name in seeds & there if waited_for(deployment, name) & there]
     return found + [
         f"{one} and {other} join at the same time"
         for one, other in combinations(sorted(there), 2)
@@ -115,7 +116,7 @@ def every_node_has_room_beside_its_heap(deployment: Deployment) -> Problems:
 def the_store_is_on_the_nodes_of_this_file(deployment: Deployment) -> Problems:
     store = store_address()
     there = {node.name: node for node in nodes(deployment)}
-    found = [f"store: {host} is no node" for host in store.hosts if host not in there]
+    found = [f"store: {host} is missing" for host in store.hosts if host not in there]
     found += [f"store: {name} is left out" for name in there if name not in store.hosts]
     for host in set(store.hosts) & set(there):
         if store.port not in listening(there[host], deployment):
@@ -184,6 +185,12 @@ def cassandra_jar() -> Path:
 @cache
 def known_settings() -> set[str]:
     return fields_of(cassandra_jar(), "org.apache.cassandra.config.Config")
+
+
+@cache
+def _files() -> frozenset[str]:
+    with zipfile.ZipFile(cassandra_jar()) as jar:
+        return frozenset(jar.namelist())
 
 
 def _megabytes(text: str) -> int:

@@ -28,7 +28,7 @@ def every_command_exists(deployment: Deployment) -> list[str]:
         else:
             known = OF_OTHER_IMAGES.get(service.definition["image"].split(":")[0], set())
             named = [words[0] for words in (service.command, service.health_check) if words]
-            problems = [f"{name} is not known to be in the image" for name in named if name not in known]
+            problems = [_not_in_the_image(name) for name in named if name not in known]
         found += [f"{service.name}: {problem}" for problem in problems if problem]
     return found
 
@@ -48,7 +48,11 @@ def _problem(words: list[str], deployment: Deployment) -> str | None:
             return None
         case ["sh", path]:
             return _script_problem(path, deployment)
-    return f"{words[0]} is not known to be in the image"
+    return _not_in_the_image(words[0])
+
+
+def _not_in_the_image(name: str) -> str:
+    return f"{name} is not in the image, as far as known"
 
 
 def _airflow_problem(words: list[str], airflow: Airflow) -> str | None:

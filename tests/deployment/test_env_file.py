@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from cryptography.fernet import Fernet
 from dotenv import dotenv_values
 
 from sweep_tasks.cli.deploy import SECRETS, VARIABLES
+from sweep_tasks.errors import AlreadyExists
 from tests.support.command import Answer, sweepflow
 
 
@@ -52,7 +52,10 @@ def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     before = (tmp_path / ".env").read_text()
     again = env(tmp_path)
     assert again.code == 5
-    assert "--force" in again.err
+    assert isinstance(again.error, AlreadyExists)
+    assert again.error.field == "file"
+    assert ".env" in again.err
+    assert "--force" in again.err, "the way out is named"
     assert (tmp_path / ".env").read_text() == before
 
 
@@ -70,7 +73,10 @@ def test_force_draws_every_secret_anew(tmp_path: Path) -> None:
 def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     answer = env(tmp_path, "--file", "nowhere/.env", "--json")
     assert answer.code == 2
-    assert json.loads(answer.out)["message"] == "file: nowhere/.env can't be written: No such file or directory"
+    assert (answer.document["error"], answer.document["field"]) == ("bad_value", "file")
+    assert "nowhere/.env" in answer.document["message"]
+    assert answer.error is not None
+    assert isinstance(answer.error.__cause__, FileNotFoundError)
 
 
 def test_the_keys_are_of_the_kind_that_airflow_takes(tmp_path: Path) -> None:

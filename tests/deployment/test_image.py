@@ -65,7 +65,7 @@ def test_the_packages_it_stands_on_can_be_installed_before_its_own_code_is_there
     assert built_from(copied_before(second=False), tmp_path) == set()
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["used by the scheduler", "used by the API server"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["psycopg2", "asyncpg"])
 def test_the_driver_for_the_database_is_installed(asynchronous: bool) -> None:
     """Airflow opens the same database a second time with asyncpg."""
     deployment = Deployment(load(), DOCKERFILE.read_text(), generated_variables(), installed_airflow())

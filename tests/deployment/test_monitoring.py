@@ -88,10 +88,10 @@ def case(alert: str | None, **series: str) -> dict[str, Any]:
     expected = []
     for each in ALERTS:
         labels = {"severity": each.severity, **LABELS.get(each.name, {})}
-        summary = each.summary
+        annotations = grafana.annotations(each)
+        assert each.do in annotations["description"]
         for name, value in labels.items():
-            summary = summary.replace(f"{{{{ $labels.{name} }}}}", value)
-        annotations = {"summary": summary, "description": f"What to do: {each.do}."}
+            annotations["summary"] = annotations["summary"].replace(f"{{{{ $labels.{name} }}}}", value)
         fired = [{"exp_labels": labels, "exp_annotations": annotations}] if each.name == alert else []
         expected.append({"eval_time": "4h", "alertname": each.name, "exp_alerts": fired})
     return {

@@ -1,49 +1,214 @@
-"""What is installed is what was meant."""
+"""The lock pins everything that is installed, and the wheel holds everything that runs.
+
+Neither is a check of the machine that runs the tests: the lock is held against what the locked distributions declare,
+and the wheel is built from a copy of the tree.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from importlib.metadata import distribution, distributions, version
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
+from typing import Any
 
-import pyspark
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OURS = PROJECT["project"]["name"]
+PACKAGES = ("sweep_tasks", "spark_jobs")
+NOT_COPIED = (".*", "__pycache__", "*.egg-info", "build", "*.db")
+RESOLVE = """
+import json, sys
+from importlib.metadata import EntryPoint
+found = [EntryPoint(*each).load() for each in json.loads(sys.argv[1])]
+print(json.dumps([sys.modules[each.__module__].__file__ for each in found]))
+"""
 
 
-def test_pyspark_is_the_version_it_says_it_is() -> None:
-    """The Spark provider brings pyspark-client, which writes into the folder of pyspark: a mix of two versions passes
-    every check of the package manager and then fails in the JVM."""
-    assert version("pyspark") == version("pyspark-client") == pyspark.__version__
+# --- the lock -------------------------------------------------------------------------------------------------------
 
 
-def test_no_file_of_pyspark_was_overwritten_by_another_version() -> None:
-    files = {str(file): file.hash for file in distribution("pyspark").files or [] if file.hash}
-    shared = [file for file in distribution("pyspark-client").files or [] if file.hash and str(file) in files]
-    assert shared, "the two no longer share a folder: this test can go"
-    assert [str(file) for file in shared if file.hash.value != files[str(file)].value] == []  # type: ignore[union-attr]
+@pytest.fixture(scope="module")
+def pins() -> dict[str, list[str]]:
+    """By canonical name, as often as it is pinned."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            name, _, version = line.partition("==")
+            found[canonicalize_name(name)].append(version)
+    return dict(found)
 
 
-def test_every_installed_package_is_pinned_exactly() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
-    pinned = {canonical(name): pin for name, pin in pins.items()}
-    ours = {"sweepflow", "pip", "setuptools", "fastapi"}
-    installed = {canonical(each.metadata["Name"]): each.version for each in distributions()}
-    assert {name: v for name, v in installed.items() if name not in ours and pinned.get(name) != v} == {}
-
-
-def test_the_pins_name_no_address() -> None:
+def test_the_lock_holds_exact_versions_and_names_no_address() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert [line for line in lines if not re.fullmatch(r"#.*|[A-Za-z0-9_.-]+==[a-z0-9.]+", line)] == []
     assert "://" not in "".join(lines)
 
 
-def canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def test_every_requirement_has_one_pin_that_satisfies_it(pins: dict[str, list[str]]) -> None:
+    """Direct ones, with all extras, and those that the locked distributions declare in turn."""
+    unsatisfied = [
+        (needed_by, str(requirement), versions)
+        for needed_by, requirement in requirements(pins)
+        if len(versions := pins.get(canonicalize_name(requirement.name), [])) != 1
+        or not requirement.specifier.contains(versions[0], prereleases=True)
+    ]
+    assert unsatisfied == []
 
 
-@pytest.mark.parametrize("package", ["airflow", "pyspark", "cassandra", "pendulum"])
-def test_the_packages_it_stands_on_import(package: str) -> None:
-    __import__(package)
+def test_no_pin_is_left_from_a_package_that_is_no_longer_required(pins: dict[str, list[str]]) -> None:
+    assert set(pins) - {canonicalize_name(requirement.name) for _, requirement in requirements(pins)} == set()
+
+
+def test_the_wheel_is_built_with_the_locked_setuptools(pins: dict[str, list[str]]) -> None:
+    assert PROJECT["build-system"]["requires"] == [f"setuptools=={version}" for version in pins["setuptools"]]
+
+
+def test_pyspark_and_its_client_are_one_version(pins: dict[str, list[str]]) -> None:
+    """The Spark provider brings pyspark-client, which writes into the folder of pyspark: a mix of two versions passes
+    every check of the package manager and then fails in the JVM."""
+    assert len(pins["pyspark"]) == 1
+    assert pins["pyspark"] == pins["pyspark-client"]
+    asked = {f"{name}=={pins['pyspark'][0]}" for name in ("pyspark", "pyspark-client")}
+    assert asked <= set(PROJECT["project"]["dependencies"]), "the resolver is free to mix them"
+
+
+def test_pyspark_and_its_client_agree_on_every_file_they_share(pins: dict[str, list[str]]) -> None:
+    files = {str(file): file.hash for file in locked("pyspark", pins).files or [] if file.hash}
+    shared = [file for file in locked("pyspark-client", pins).files or [] if file.hash and str(file) in files]
+    assert shared, "the two no longer share a folder: this test can be removed"
+    assert [str(file) for file in shared if file.hash.value != files[str(file)].value] == []  # type: ignore[union-attr]
+
+
+def requirements(pins: dict[str, list[str]]) -> Iterator[tuple[str, Requirement]]:
+    """Every requirement below the project, with the distribution that declares it."""
+    ahead = [(OURS, extra) for extra in ("", *PROJECT["project"]["optional-dependencies"])]
+    seen = set(ahead)
+    while ahead:
+        name, extra = ahead.pop()
+        for requirement in project_requirements() if name == OURS else declared(locked(name, pins)):
+            if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
+                continue
+            needed = canonicalize_name(requirement.name)
+            if needed != OURS:
+                yield name, requirement
+            for each in ((needed, ""), *((needed, wanted) for wanted in requirement.extras)):
+                if each not in seen and (needed in pins or needed == OURS):
+                    seen.add(each)
+                    ahead.append(each)
+
+
+def project_requirements() -> list[Requirement]:
+    extras: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+    marked = [f'{text}; extra == "{extra}"' for extra, texts in extras.items() for text in texts]
+    return [Requirement(text) for text in (*PROJECT["project"]["dependencies"], *marked)]
+
+
+def declared(found: Distribution) -> list[Requirement]:
+    return [Requirement(text) for text in found.requires or []]
+
+
+def locked(name: str, pins: dict[str, list[str]]) -> Distribution:
+    """The distribution whose metadata is read is the one that is pinned."""
+    found = distribution(name)
+    assert [found.version] == pins[name], f"{name} is not installed as it is locked: run 'make setup'"
+    return found
+
+
+# --- the wheel ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built once, without a network, from a copy of the tree without what lies around in it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*NOT_COPIED))
+    build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    command = [sys.executable, "-W", "error::DeprecationWarning", "-c", build, str(folder)]
+    ended = subprocess.run(command, cwd=folder / "tree", capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(wheel_file) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def built(wheel_file: Path) -> Distribution:
+    return PathDistribution(zipfile.Path(wheel_file, f"{metadata_folder()}/"))
+
+
+def metadata_folder() -> str:
+    return f"{OURS}-{PROJECT['project']['version']}.dist-info"
+
+
+def test_the_wheel_declares_what_the_project_requires(built: Distribution) -> None:
+    assert (built.name, built.version) == (OURS, PROJECT["project"]["version"])
+    assert built.metadata["Requires-Python"] == PROJECT["project"]["requires-python"]
+    assert sorted(map(str, declared(built))) == sorted(map(str, project_requirements()))
+    assert set(built.metadata.get_all("Provides-Extra") or []) == set(PROJECT["project"]["optional-dependencies"])
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file()]
+    ours = {str(file.relative_to(ROOT)): file for file in files if "__pycache__" not in file.parts}
+    inside = {name for name in wheel.namelist() if not name.startswith(f"{metadata_folder()}/")}
+    assert inside == set(ours)
+    assert [name for name, file in ours.items() if wheel.read(name) != file.read_bytes()] == []
+
+
+def test_no_test_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    assert {name.split("/")[0] for name in wheel.namelist()} == {*PACKAGES, metadata_folder()}
+    assert [name for name in wheel.namelist() if "test" in Path(name).name and name.endswith(".py")] == []
+
+
+def test_every_kind_of_package_data_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    declared_data: dict[str, list[str]] = PROJECT["tool"]["setuptools"]["package-data"]
+    names = [Path(name) for name in wheel.namelist()]
+    patterns = [f"{package.replace('.', '/')}/{each}" for package, given in declared_data.items() for each in given]
+    assert [pattern for pattern in patterns if not any(name.match(pattern) for name in names)] == []
+    assert {"templates", "assets", "conf"} <= {name.parent.name for name in names}
+
+
+def test_the_guarded_submit_is_executable_in_the_wheel(wheel: zipfile.ZipFile) -> None:
+    (script,) = [each for each in wheel.infolist() if each.filename.endswith("/spark-submit-guarded")]
+    assert script.external_attr >> 16 & 0o111 == 0o111
+
+
+def test_every_entry_point_resolves_to_an_object_in_the_wheel(
+    wheel: zipfile.ZipFile, built: Distribution, tmp_path: Path
+) -> None:
+    given = {"console_scripts": PROJECT["project"]["scripts"], **PROJECT["project"]["entry-points"]}
+    expected = sorted((name, value, group) for group, each in given.items() for name, value in each.items())
+    assert sorted((each.name, each.value, each.group) for each in built.entry_points) == expected
+    wheel.extractall(tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", RESOLVE, json.dumps(expected)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path), "AIRFLOW_HOME": str(tmp_path / "airflow")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    modules = [Path(file) for file in json.loads(ended.stdout.splitlines()[-1])]
+    assert [str(file.relative_to(tmp_path)) for file in modules] == [
+        f"{value.split(':')[0].replace('.', '/')}.py" for _, value, _ in expected
+    ]
