@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Literal, LiteralString, Self, TypeVar
+from typing import Annotated, Any, Literal, LiteralString, Self
 
 from pydantic import (
     AfterValidator,
@@ -49,7 +49,6 @@ def _listed(given: Any) -> Any:
     return [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
 
 
-Checked = TypeVar("Checked")
 Consistency = Literal["one", "two", "three", "quorum", "local_quorum", "each_quorum", "all"]
 LogFormat = Literal["text", "json"]
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
@@ -388,9 +387,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _alerts_can_be_sent(self) -> Self:
-        if problem := _alert_problem(self):
-            reason, sentence = problem
-            raise PydanticCustomError(reason, "{problem}", {"problem": sentence})
+        _check_alerts(self)
         return self
 
     @model_validator(mode="after")
@@ -427,13 +424,7 @@ def load_settings(**overrides: Any) -> Settings:
         raise BadValue(field, first["msg"], reason=first["type"]) from error
 
 
-def _without(problem: str | None, settings: Checked) -> Checked:
-    if problem:
-        raise PydanticCustomError("settings", "{problem}", {"problem": problem})
-    return settings
-
-
-def _refused(reason: str, problem: str) -> PydanticCustomError:
+def _refused(reason: LiteralString, problem: str) -> PydanticCustomError:
     return PydanticCustomError(reason, "{problem}", {"problem": problem})
 
 
@@ -471,22 +462,21 @@ def _check_cassandra(settings: Settings) -> None:
         raise _refused("needs_certificate", "cassandra_key_file needs cassandra_cert_file as well")
 
 
-def _alert_problem(settings: Settings) -> tuple[LiteralString, str] | None:
-    """What keeps alerts from being sent, or would send a secret unencrypted: the reason, and a sentence."""
+def _check_alerts(settings: Settings) -> None:
+    """Alerts can be sent, and no secret goes out unencrypted."""
     if settings.alert_smtp_host and not (settings.alert_smtp_from and settings.alert_smtp_to):
-        return "no_addresses", "alert_smtp_host needs alert_smtp_from and alert_smtp_to as well"
+        raise _refused("no_addresses", "alert_smtp_host needs alert_smtp_from and alert_smtp_to as well")
     if bool(settings.alert_smtp_user) != bool(settings.alert_smtp_password):
-        return "incomplete_login", "alert_smtp_user and alert_smtp_password go together; give both or neither"
+        raise _refused("incomplete_login", "alert_smtp_user and alert_smtp_password go together; give both or neither")
     if settings.alert_smtp_password and settings.alert_smtp_tls == "none":
-        sentence = "alert_smtp_password would go out unencrypted; set alert_smtp_tls to starttls or tls"
-        return "password_unencrypted", sentence
+        problem = "alert_smtp_password would go out unencrypted; set alert_smtp_tls to starttls or tls"
+        raise _refused("password_unencrypted", problem)
     url = settings.alert_webhook_url.get_secret_value() if settings.alert_webhook_url else "https://unset"
     if not url.startswith(("https://", "http://")):
-        return "not_an_address", "alert_webhook_url must start with https:// or http://"
+        raise _refused("not_an_address", "alert_webhook_url must start with https:// or http://")
     if settings.alert_webhook_token and not url.startswith("https://"):
-        sentence = "alert_webhook_token would go out unencrypted; give an alert_webhook_url that starts with https://"
-        return "token_unencrypted", sentence
-    return None
+        problem = "alert_webhook_token would go out unencrypted; give an alert_webhook_url that starts with https://"
+        raise _refused("token_unencrypted", problem)
 
 
 def inherited_environment() -> dict[str, str]:
