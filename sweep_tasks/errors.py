@@ -98,6 +98,7 @@ class StoreError(SweepflowError):
 class NotInitialised(StoreError):
     def __init__(self, where: str) -> None:
         super().__init__(f"store: {where} is not initialised; run 'sweepflow init --store {where}' once")
+        self.where = where
 
 
 class ForeignStore(StoreError):
@@ -109,6 +110,8 @@ class NewerSchema(StoreError):
         super().__init__(
             f"store: {where} has schema {found}, this version knows up to {known}; upgrade sweepflow to open it"
         )
+        self.found = found
+        self.known = known
 
 
 class OlderSchema(StoreError):
@@ -265,6 +268,10 @@ class LegacySweepOfOtherRows(AlreadyExists):
             f"goes further than asked for. Finish it first ('sweepflow legacy-sweep {table} --status' tells more), or "
             "drop what it has done and begin anew ('--anew', Anew in the form of the DAG)"
         )
+        self.table = table
+        self.run = run
+        self.done = done
+        self.ranges = ranges
 
 
 class LegacySweepCancelled(AlreadyExists):
@@ -322,8 +329,21 @@ class RecordChanged(SweepflowError):
 
 
 class LimitExceeded(SweepflowError):
+    """One more protection would be too many; `field` is the setting that limits them."""
+
     code = "limit_exceeded"
     exit_code = EXIT_CONFLICT
+
+    def __init__(self, what: str, used: int, more: int, limit: int) -> None:
+        setting = f"max_protection_{what}"
+        super().__init__(
+            f"protection: limit exceeded: {used}+{more} > {limit} {what}; release records that are no longer "
+            f"needed, or raise the setting {setting}",
+            field=setting,
+        )
+        self.used = used
+        self.more = more
+        self.limit = limit
 
 
 class OwnerSilent(SweepflowError):
@@ -477,7 +497,9 @@ class UnknownNode(SweepflowError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         there = f"there are {', '.join(known)}" if known else "it names none; docs/compaction.md says how it is written"
-        super().__init__(f"node: {name!r} is not in setting compaction_nodes; {there}")
+        super().__init__(f"node: {name!r} is not in setting compaction_nodes; {there}", field="node")
+        self.name = name
+        self.known = tuple(known)
 
 
 class NoTombstones(NotYet):
@@ -486,6 +508,7 @@ class NoTombstones(NotYet):
             f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing to compact. "
             "'sweepflow compaction vacuum' gives the room in a SQLite file back"
         )
+        self.store = store
 
 
 # --- servers of our own on this machine -------------------------------------------------------------------------
@@ -527,6 +550,20 @@ class ClusterNotReady(SweepflowError):
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
 
+    def __init__(self, message: str, *, field: str | None = None, reason: str, node: int | None = None) -> None:
+        super().__init__(message, field=field, reason=reason)
+        self.node = node
+
 
 class NodetoolFailed(SweepflowError):
     """Cassandra's own tool could not do what was asked."""
+
+
+class LocalNodetoolFailed(NodetoolFailed):
+    """As `NodetoolFailed`, on a node of the local cluster."""
+
+    def __init__(self, node: int, arguments: Sequence[str], said: str) -> None:
+        super().__init__(f"nodetool: {' '.join(arguments)} failed on node {node}: {said}")
+        self.node = node
+        self.arguments = tuple(arguments)
+        self.said = said

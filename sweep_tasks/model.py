@@ -156,11 +156,18 @@ class TableRef(NamedTuple):
                 "table",
                 f"{_shown(text)} is not a table name; write namespace.name, each of letters, digits and single "
                 "underscores, starting with a letter",
+                reason="malformed",
             )
         if len(text) > _LONGEST_TABLE_NAME:
-            raise BadValue("table", f"the name has {len(text)} characters, at most {_LONGEST_TABLE_NAME} are allowed")
+            raise BadValue(
+                "table",
+                f"the name has {len(text)} characters, at most {_LONGEST_TABLE_NAME} are allowed",
+                reason="too_long",
+            )
         if namespace == RESERVED_NAMESPACE:
-            raise BadValue("table", f"the namespace '{RESERVED_NAMESPACE}' is the system's own; choose another")
+            raise BadValue(
+                "table", f"the namespace '{RESERVED_NAMESPACE}' is the system's own; choose another", reason="reserved"
+            )
         return cls(namespace, name)
 
     @classmethod
@@ -232,15 +239,18 @@ class TableMetadata:
 
 def checked_timestamp(ts: int, field: str = "timestamp") -> int:
     if not 0 <= ts <= MAX_TS:
-        raise BadValue(field, f"{ts} is out of range; a timestamp is at least 0 and at most {MAX_TS}")
+        raise BadValue(
+            field, f"{ts} is out of range; a timestamp is at least 0 and at most {MAX_TS}", reason="out_of_range"
+        )
     return ts
 
 
 def checked_name(name: bytes, field: str) -> bytes:
     if not isinstance(name, bytes):
-        raise BadValue(field, f"expected bytes, got {type(name).__name__}")
+        raise BadValue(field, f"expected bytes, got {type(name).__name__}", reason="wrong_type")
     if not 0 < len(name) <= MAX_NAME_BYTES:
-        raise BadValue(field, f"has {len(name)} bytes; 1 to {MAX_NAME_BYTES} are allowed")
+        problem = f"has {len(name)} bytes; 1 to {MAX_NAME_BYTES} are allowed"
+        raise BadValue(field, problem, reason="too_long" if name else "empty")
     return name
 
 

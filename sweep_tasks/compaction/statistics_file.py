@@ -138,7 +138,7 @@ def _block(where: str, number: int, value: Any) -> Block:
         raise BadValue(f"{where}[{number}]", f"must be {_BLOCK}")
     for name, each in zip(Block._fields, value, strict=True):
         if type(each) is not int or each < 0:  # true and false are numbers to Python, not here
-            raise BadValue(f"{where}[{number}], {name}", "must be a whole number, 0 or more")
+            raise BadValue(f"{where}[{number}], {name}", "must be a whole number, 0 or more", reason="not_a_count")
     block = Block(*value)
     if block.tombstone_bytes > block.total_bytes:
         raise BadValue(

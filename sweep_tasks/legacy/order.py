@@ -56,7 +56,8 @@ class LegacyOrder:
             raise NotYet(
                 f"table: nothing in {self.table} is old enough to be swept: the store knows what was written when only "
                 f"since its first sweep or transaction; try again {settings.retention_s} s after that (setting "
-                "retention_s)"
+                "retention_s)",
+                reason="too_recent",
             )
         return found if self.stop_at is None else found._replace(sweep_ts=min(found.sweep_ts, self.stop_at))
 

@@ -30,6 +30,22 @@ HEALTH_VALUES = {Verdict.OK: 0, Verdict.ATTENTION: 1, Verdict.BEHIND: 2}
 """As a figure."""
 
 
+class Cause(StrEnum):
+    """Why sweeps do not catch up, as far as the facts show."""
+
+    PAUSED = "paused"
+    OPEN_TRANSACTION = "open_transaction"
+    NOT_RUNNING = "not_running"
+    LIMITS = "limits"
+    CAPACITY = "capacity"
+
+
+class Remedy(NamedTuple):
+    cause: Cause
+    do: str
+    press: str = ""
+
+
 class Trouble(NamedTuple):
     verdict: Verdict
     about: str
@@ -39,6 +55,8 @@ class Trouble(NamedTuple):
     """In a terminal."""
     press: str = ""
     """On the page, where that is another way: what to press there."""
+    cause: Cause | None = None
+    """Of shards that are behind."""
 
 
 def troubles(facts: Facts, settings: Settings) -> list[Trouble]:
@@ -63,7 +81,9 @@ def document(facts: Facts, settings: Settings) -> dict[str, Any]:
     found = troubles(facts, settings)
     return {
         "verdict": verdict(found).value,
-        "problems": [each._asdict() | {"verdict": each.verdict.value} for each in found],
+        "problems": [
+            each._asdict() | {"verdict": each.verdict.value, "cause": each.cause and each.cause.value} for each in found
+        ],
     }
 
 
@@ -100,8 +120,8 @@ def _late(facts: Facts, settings: Settings) -> Iterator[Trouble]:
     for sentence in sentences(late, allowed):
         strategy = sentence.split(" shard")[0]
         ours = [each for each in late if each.strategy.value == strategy]
-        do, press = _remedy(facts, ours, settings)
-        yield Trouble(Verdict.BEHIND, f"{strategy} lag", sentence, do, press)
+        cause, do, press = _remedy(facts, ours, settings)
+        yield Trouble(Verdict.BEHIND, f"{strategy} lag", sentence, do, press, cause)
 
 
 def _unknown(facts: Facts) -> Iterator[Trouble]:
@@ -117,16 +137,17 @@ def _unknown(facts: Facts) -> Iterator[Trouble]:
         )
 
 
-def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> tuple[str, str]:
+def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> Remedy:
     """What stands in the way, as far as the facts tell: what to do in a terminal, and what to press on the page."""
     if facts.paused.everything:
-        return (
+        return Remedy(
+            Cause.PAUSED,
             "everything is paused: 'sweepflow resume --everything' when that is over",
             "everything is paused: press Resume above when that is over",
         )
     holding = _holding(facts, min(objectives(settings)[each.strategy] for each in late))
     if holding:
-        return holding, ""
+        return Remedy(Cause.OPEN_TRANSACTION, holding)
     last = {
         (series.labels["strategy"], series.labels["shard"]): series.last
         for series in facts.entered.series
@@ -137,14 +158,17 @@ def _remedy(facts: Facts, late: list[ShardLag], settings: Settings) -> tuple[str
     if not ended or facts.now_ms - max(ended) > 2 * 3_600_000:
         nothing = f"no sweep of {'it' if len(late) == 1 else 'them'} has ended in the last two hours: "
         check = "see that the DAG targeted_sweep is switched on and its tasks are not red"
-        return (
+        return Remedy(
+            Cause.NOT_RUNNING,
             f"{nothing}{check}, or run 'sweepflow sweep'",
             f"{nothing}press Sweep, and {check}",
         )
     stopped = {run["stopped"] for run in runs if run and run.get("stopped")}
     if stopped & {"entries", "seconds", "tombstones"}:
-        return "sweeps run and end at their limits: raise those, sweep_tasks_at_once, or the number of shards", ""
-    return "sweeps run and do not catch up: raise sweep_tasks_at_once or the number of shards, or the objective", ""
+        do = "sweeps run and end at their limits: raise those, sweep_tasks_at_once, or the number of shards"
+        return Remedy(Cause.LIMITS, do)
+    do = "sweeps run and do not catch up: raise sweep_tasks_at_once or the number of shards, or the objective"
+    return Remedy(Cause.CAPACITY, do)
 
 
 def _holding(facts: Facts, longer_than_s: int) -> str | None:

@@ -228,7 +228,9 @@ class ProtectionCatalog:
         for target in record.targets:
             if target.is_pattern and not target.among(tables):
                 raise BadValue(
-                    "targets", f"{target.table} matches no table; 'sweepflow tables list' shows those there are"
+                    "targets",
+                    f"{target.table} matches no table; 'sweepflow tables list' shows those there are",
+                    reason="no_match",
                 )
         self._thresholds.of_tables(tables)
 
@@ -285,7 +287,7 @@ def _moving(record: Record, standing: Record | None, ts: int) -> Record:
     if now.state is State.PENDING:
         raise RecordChanged(record.id)
     if ts < now.ts:
-        raise BadValue("ts", f"{ts} lies before {now.ts}; a record moves forward only")
+        raise BadValue("ts", f"{ts} lies before {now.ts}; a record moves forward only", reason="backwards")
     return replace(now, held_ts=ts)
 
 

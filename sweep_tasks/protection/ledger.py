@@ -130,10 +130,7 @@ def _counted(meta: Meta, old: Record | None, new: Record | None, limits: Limits)
 
 def _check_limit(what: str, used: int, more: int, limit: int) -> None:
     if limit and more > 0 and used + more > limit:
-        raise LimitExceeded(
-            f"protection: limit exceeded: {used}+{more} > {limit} {what}; release records that are no longer "
-            f"needed, or raise the setting max_protection_{what}"
-        )
+        raise LimitExceeded(what, used, more, limit)
 
 
 def _meta(value: bytes | None) -> Meta:

@@ -30,7 +30,7 @@ class Progress:
         number = self.shards()
         for shard in shards:
             if not 0 <= shard < number:
-                raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0")
+                raise BadValue("shard", f"{shard} does not exist; there are {number}, from 0", reason="unknown")
 
     def raise_shards(self, number: int) -> int:
         """Entries stay in the shard they were written to, so a shard that exists must go on being swept."""

@@ -57,6 +57,7 @@ class Sweeper:
                     "stop_at",
                     f"{stop_at} is above {found.sweep_ts}, as far as a {strategy} sweep may go now; leave it out, or "
                     "give a lower one",
+                    reason="too_high",
                 )
         for strategy, found in horizons.items():
             target = found if stop_at is None else found._replace(sweep_ts=stop_at)

@@ -107,7 +107,8 @@ class Connections:
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return StoreBusy(
                 f"store: {self.path} was locked by another process for {self._busy_timeout_s:g} s; "
-                "try again, or raise the setting sqlite_busy_timeout_s"
+                "try again, or raise the setting sqlite_busy_timeout_s",
+                reason="locked",
             )
         if name == "SQLITE_NOTADB":
             return ForeignStore(f"store: {self.path} is not a SQLite file; name another path")
