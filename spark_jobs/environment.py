@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sweep_tasks.errors import JavaMissing
+
 CONF = Path(__file__).parent / "conf"
 TARGETED_SWEEP = Path(__file__).parent / "targeted_sweep.py"
 SNAPSHOT_EXPORT = Path(__file__).parent / "snapshot_export.py"
@@ -34,14 +36,18 @@ def spark_submit() -> Path:
     return Path(sys.executable).parent / "spark-submit"
 
 
-def java_problem(program: str = "java", needed_by: str = "Spark") -> str | None:
+def java_problem(program: str = "java", needed_by: str = "Spark") -> JavaMissing | None:
     """What keeps Spark, or what else runs on Java, from starting, with the way out; None if nothing does."""
     way_out = f"install Java {LEAST_JAVA} or later (Debian: apt install openjdk-{LEAST_JAVA}-jre-headless)"
     java = shutil.which(program)
     if java is None:
-        return f"java: {needed_by} needs it and it was not found; {way_out}, or put it on the PATH"
+        message = f"java: {needed_by} needs it and it was not found; {way_out}, or put it on the PATH"
+        return JavaMissing(message, reason="missing", program=program)
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
     found = re.search(r'version "(?:1\.)?(\d+)', said)
-    if found is None or int(found[1]) < LEAST_JAVA:
-        return f"java: {java} is {f'Java {found[1]}' if found else 'of an unknown version'}; {way_out}"
-    return None
+    if found is None:
+        return JavaMissing(f"java: {java} is of an unknown version; {way_out}", reason="unknown_version", program=java)
+    version = int(found[1])
+    if version >= LEAST_JAVA:
+        return None
+    return JavaMissing(f"java: {java} is Java {version}; {way_out}", reason="too_old", program=java, version=version)

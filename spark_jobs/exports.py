@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweep_tasks.errors import AlreadyExists, BadValue, NotFound
+from sweep_tasks.errors import AlreadyExists, BadValue, ExportMissing
 
 FORMAT = 1
 FULL, INCREMENT = "full", "increment"
@@ -93,11 +93,13 @@ def find_export(folder: Path) -> Export | None:
     try:
         plain = json.loads(file.read_text(encoding="utf-8"))
         if plain["format"] != FORMAT:
-            raise BadValue("export", f"{folder} has format {plain['format']}, this version reads {FORMAT}; upgrade")
+            problem = f"{folder} has format {plain['format']}, this version reads {FORMAT}; upgrade"
+            raise BadValue("export", problem, reason="unknown_format")
         tables = {table: Written(**written) for table, written in plain["tables"].items()}
         return Export(folder, Manifest(plain["ts"], tuple(plain["chosen"]), tables, plain["since"]))
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadValue("export", f"{file} is not a manifest of an export; name another folder") from None
+        problem = f"{file} is not a manifest of an export; name another folder"
+        raise BadValue("export", problem, reason="not_a_manifest") from None
 
 
 def chain(folder: Path) -> list[Export]:
@@ -107,10 +109,10 @@ def chain(folder: Path) -> list[Export]:
     while next_one is not None:
         export = find_export(next_one)
         if export is None:
-            needed = f", which {found[-1].folder} builds on" if found else ""
-            raise NotFound(f"export: there is none in {next_one}{needed}; a finished one has a {_MANIFEST}")
+            raise ExportMissing(next_one, needed_by=found[-1].folder if found else None)
         if export.folder in (each.folder for each in found):
-            raise BadValue("export", f"{folder} builds on itself; its manifest was changed, make a full one")
+            problem = f"{folder} builds on itself; its manifest was changed, make a full one"
+            raise BadValue("export", problem, reason="cycle")
         found.append(export)
         next_one = export.base
     return found[::-1]
@@ -139,12 +141,14 @@ def draft(folder: Path) -> Iterator[Path]:
     made = folder.with_name(f"{folder.name}{_UNFINISHED}{uuid.uuid4().hex[:12]}")
     try:
         if folder.exists() and any(folder.iterdir()):
-            raise BadValue("to", f"{folder} holds something that is no export; name a folder that is empty or new")
+            problem = f"{folder} holds something that is no export; name a folder that is empty or new"
+            raise BadValue("to", problem, reason="not_empty")
         for left in folder.parent.glob(f"{glob.escape(folder.name)}{_UNFINISHED}*"):
             shutil.rmtree(left)
         made.mkdir(parents=True)
     except OSError as error:
-        raise BadValue("to", f"{folder} can't be written to ({error.strerror}); name another folder") from None
+        problem = f"{folder} can't be written to ({error.strerror}); name another folder"
+        raise BadValue("to", problem, reason="not_writable") from None
     try:
         yield made
         _put_in_place(made, folder)
@@ -158,11 +162,13 @@ def _put_in_place(made: Path, folder: Path) -> None:
         made.rename(folder)
     except OSError as error:
         raise AlreadyExists(
-            f"to: {folder} was filled by somebody else meanwhile ({error.strerror}); look at it, or name a new folder"
+            f"to: {folder} was filled by somebody else meanwhile ({error.strerror}); look at it, or name a new folder",
+            field="to",
         ) from None
 
 
 def as_folder(text: str, field: str) -> Path:
     if "://" in text:
-        raise BadValue(field, "is an address; name a folder that all machines of the job see under the same path")
+        problem = "is an address; name a folder that all machines of the job see under the same path"
+        raise BadValue(field, problem, reason="not_a_folder")
     return Path(os.path.abspath(text))

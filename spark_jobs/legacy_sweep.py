@@ -59,7 +59,7 @@ class Beginning(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
+    given = argument_parser().parse_args(arguments)
 
     def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
@@ -103,7 +103,7 @@ def _run(store: Store, settings: Settings, legacy: LegacySweep, order: LegacyOrd
     return begun(legacy, order, how, standing, begin.run_id)
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="legacy_sweep.py", description="Sweep one table by scanning it.")
     parser.add_argument("--table", required=True, metavar="NAME")
     start = parser.add_mutually_exclusive_group()

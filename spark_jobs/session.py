@@ -63,18 +63,21 @@ def local_session(name: str) -> SparkSession:
 
 
 class WorkerFailed(SweepflowError):
-    """An error of ours that was raised in a worker, with its code and exit code."""
+    """An error of ours that was raised in a worker, with its code and exit code; its other attributes stay there."""
+
+    def __init__(self, raised: type[SweepflowError], message: str) -> None:
+        super().__init__(message)
+        self.raised = raised
+        self.code, self.exit_code = raised.code, raised.exit_code  # type: ignore[misc]
 
 
 def explained(error: PySparkException) -> SweepflowError | None:
     """The error of ours behind a failed Spark job; None if it was none."""
     if error.getCondition() == "JAVA_GATEWAY_EXITED":
-        return JavaMissing(java_problem() or "java: it ended as soon as Spark started it; what it said stands above")
+        ended = "java: it ended as soon as Spark started it; what it said stands above"
+        return java_problem() or JavaMissing(ended, reason="ended")
     found = _OURS.findall(str(error))
     if not found:
         return None
     name, message = found[-1]
-    kind = getattr(errors, name, SweepflowError)
-    failed = WorkerFailed(message)
-    failed.code, failed.exit_code = kind.code, kind.exit_code  # type: ignore[misc]
-    return failed
+    return WorkerFailed(getattr(errors, name, SweepflowError), message)

@@ -33,8 +33,11 @@ from sweep_tasks.sweep.engine import Judged, ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.tally import Tally
 
+PHASE, STEP = "sweepflow.phase", "sweepflow.step"
+"""Properties of every job of Spark, for those who read its event log."""
 _ENTRIES_PER_TASK = 50_000
-_WITHIN_PHASES = ("reading", "deleting")
+READING, DELETING = "reading", "deleting"
+_WITHIN_PHASES = (READING, DELETING)
 _MANY = 2_000
 """Worth a second task."""
 
@@ -123,11 +126,13 @@ class SparkShardSweep(ShardSweep):
         if phase not in _WITHIN_PHASES:
             self._phase = phase
 
-    def _describe(self, doing: str) -> None:
-        """What Spark's own page says of the jobs that come now."""
+    def _describe(self, step: str, doing: str) -> None:
+        """What Spark's own page says of the jobs that come now, and their properties in its event log."""
         who = f"{self._strategy} shard {self._shard}"
         done = f"{self._summary.batches} batches with {self._summary.entries} entries done"
         self._spark.sparkContext.setJobGroup(f"sweep {who}", f"{who}, {self._phase}: {doing}; {done}")
+        for name, value in ((PHASE, self._phase), (STEP, step)):
+            self._spark.sparkContext.setLocalProperty(name, value)
 
     # --- what was parked before -----------------------------------------------------------------------------------
 
@@ -324,8 +329,8 @@ class SparkShardSweep(ShardSweep):
         if several:
             results = results.persist(StorageLevel.DISK_ONLY)
             self._touched.add(results)
-        self._describe("judging and deleting")
-        with self._timed("deleting"):
+        self._describe(DELETING, "judging and deleting")
+        with self._timed(DELETING):
             totals = frames.totals(results).collect()
         for row in totals:
             self._workers.add(row.worker)
@@ -353,8 +358,8 @@ class SparkShardSweep(ShardSweep):
     def _entries(self, worker: Worker, parts: int) -> tuple[DataFrame, list[Any]]:
         """Kept on disk: who judges them must not depend on their being read again."""
         frame = self._numbered(parts).mapInArrow(worker, frames.ddl(ENTRIES)).persist(StorageLevel.DISK_ONLY)
-        self._describe(f"reading {parts} parts of the queue")
-        with self._timed("reading"):
+        self._describe(READING, f"reading {parts} parts of the queue")
+        with self._timed(READING):
             totals = frames.totals(frame).collect()
         self._workers.update(row.worker for row in totals)
         return frame, totals

@@ -46,7 +46,7 @@ from spark_jobs.session import LazySpark, for_large_frames
 from spark_jobs.store_settings import store_settings
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import AlreadyExists, BadValue, UnknownTable
+from sweep_tasks.errors import BadValue, OtherExport, UnknownTable
 from sweep_tasks.logs import configure_logs_by_settings
 from sweep_tasks.model import EVERYTHING, TableRef
 from sweep_tasks.opening import open_store
@@ -67,7 +67,7 @@ class ExportOrder(NamedTuple):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
+    given = argument_parser().parse_args(arguments)
 
     def exported() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
@@ -88,7 +88,8 @@ def export(order: ExportOrder, settings: Settings, spark: Callable[[], SparkSess
         return _summary(finished, {}, made=False)
     before = chain(order.since) if order.since else []
     if before and before[-1].manifest.ts > order.at:
-        raise BadValue("since", f"{order.since} is of {before[-1].manifest.ts}, which is later than {order.at}")
+        problem = f"{order.since} is of {before[-1].manifest.ts}, which is later than {order.at}"
+        raise BadValue("since", problem, reason="too_late")
     seconds: dict[str, float] = {}
     with draft(order.to) as folder:
         manifest = _made(order, before, settings, spark, folder, seconds)
@@ -128,7 +129,7 @@ def _finished(order: ExportOrder) -> Export | None:
     if found is None:
         return None
     if (found.manifest.ts, found.manifest.chosen, found.base) != (order.at, order.tables, order.since):
-        raise AlreadyExists(f"to: {order.to} holds another export already, of {found.manifest.ts}; name a new folder")
+        raise OtherExport(order.to, found.manifest.ts)
     return found
 
 
@@ -139,7 +140,8 @@ def _chosen(store: Store, names: tuple[str, ...]) -> set[TableRef]:
     for name in names:
         target = Target.parse(name)
         if target.rows != EVERYTHING:
-            raise BadValue("tables", f"{target.table}: whole tables are exported, not some of their rows")
+            problem = f"{target.table}: whole tables are exported, not some of their rows"
+            raise BadValue("tables", problem, reason="has_rows")
         matching = target.among(existing)
         if not matching:
             raise UnknownTable(target.table)
@@ -216,12 +218,12 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
 def _order(given: argparse.Namespace) -> ExportOrder:
     tables = tuple(each.strip() for each in given.tables.split(",") if each.strip())
     if not tables:
-        raise BadValue("tables", "names none; write names or patterns, separated by commas")
+        raise BadValue("tables", "names none; write names or patterns, separated by commas", reason="empty")
     since = as_folder(given.since, "since") if given.since else None
     return ExportOrder(tables, given.at, as_folder(given.to, "to"), since)
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="snapshot_export.py", description="Export tables as of one timestamp.")
     parser.add_argument("--tables", required=True, metavar="NAMES", help="tables and patterns, separated by commas")
     parser.add_argument("--at", required=True, type=int, metavar="TIMESTAMP", help="one that is protected")

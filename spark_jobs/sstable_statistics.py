@@ -49,7 +49,7 @@ _STATISTICS = pa.schema([(name, pa.string()) for name in STATISTICS])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
+    given = argument_parser().parse_args(arguments)
 
     def measured() -> dict[str, Any]:
         spark = LazySpark("sstable_statistics")
@@ -100,7 +100,8 @@ def _order(given: argparse.Namespace, settings: Settings) -> Order:
         return order_for(settings, given.node, names)
     for name in ("data", "tables", "gc_grace", "to"):
         if getattr(given, name) is None:
-            raise BadValue(name.replace("_", "-"), "is missing; give it, or name a node of the settings with --node")
+            problem = "is missing; give it, or name a node of the settings with --node"
+            raise BadValue(name.replace("_", "-"), problem, reason="missing")
     if not names:
         raise BadValue("tables", "names none; write keyspace and table, several separated by commas")
     tables = [PhysicalTable(*_parts(name), given.gc_grace, {}) for name in names]
@@ -120,7 +121,7 @@ def _parts(table: str) -> tuple[str, str]:
     return keyspace, name
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sstable_statistics.py", description="Count the tombstones in SSTables.")
     parser.add_argument("--node", metavar="NAME", help="one of setting compaction_nodes; then nothing else is needed")
     parser.add_argument("--data", nargs="+", type=Path, metavar="FOLDER", help="a node's data folders")

@@ -46,7 +46,7 @@ from sweep_tasks.sweep.watching import LogEvery
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
+    given = argument_parser().parse_args(arguments)
 
     def swept() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
@@ -78,7 +78,7 @@ def sweep(order: SweepOrder, settings: Settings, by: Try) -> dict[str, Any]:
     return document
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="targeted_sweep.py", description="Sweep one shard of one strategy.")
     parser.add_argument("--strategy", required=True, choices=[strategy.value for strategy in QUEUES])
     parser.add_argument("--shard", required=True, type=int)

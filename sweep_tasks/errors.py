@@ -8,6 +8,7 @@ No message carries a row, a column or a value: they are the user's data, and mes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -442,9 +443,36 @@ class JavaMissing(SweepflowError):
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
 
+    def __init__(self, message: str, *, reason: str, program: str | None = None, version: int | None = None) -> None:
+        super().__init__(message, field="java", reason=reason)
+        self.program = program
+        self.version = version
+
 
 class JobFailed(SweepflowError):
     """A Spark job ended with an error; what it had done by then stands, and the next one goes on from there."""
+
+
+# --- exports ----------------------------------------------------------------------------------------------------
+
+
+class ExportMissing(NotFound):
+    """There is no finished export in a folder."""
+
+    def __init__(self, folder: Path, needed_by: Path | None) -> None:
+        needed = f", which {needed_by} builds on" if needed_by else ""
+        super().__init__(f"export: there is none in {folder}{needed}; a finished one has a manifest.json")
+        self.folder = folder
+        self.needed_by = needed_by
+
+
+class OtherExport(AlreadyExists):
+    """A folder holds a finished export that is not the one asked for; nothing was changed."""
+
+    def __init__(self, folder: Path, ts: int) -> None:
+        super().__init__(f"to: {folder} holds another export already, of {ts}; name a new folder", field="to")
+        self.folder = folder
+        self.ts = ts
 
 
 # --- SSTables ---------------------------------------------------------------------------------------------------

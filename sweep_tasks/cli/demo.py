@@ -26,7 +26,7 @@ from sweep_tasks.demo.measure import Measured, measure
 from sweep_tasks.demo.place import DEFAULT_FOLDER, Place
 from sweep_tasks.demo.through_airflow import ENDED, OTHER_TASKS, Telling, run_dag, running_airflow, sweep_tasks
 from sweep_tasks.demo.workload import MINUTES, Loaded, load
-from sweep_tasks.errors import BadValue, JavaMissing
+from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.observation.entering import enter_sweep, sample
 from sweep_tasks.observation.tally import COMMAND, Try
@@ -90,7 +90,7 @@ def demo(
 def check_java() -> None:
     problem = java_problem()
     if problem:
-        raise JavaMissing(problem)
+        raise problem
 
 
 def _only_load(place: Place, settings: Settings, steps: Steps, one_behind: bool) -> Document:

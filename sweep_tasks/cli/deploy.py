@@ -96,7 +96,8 @@ def _write(file: Path, text: str, force: bool) -> None:
         descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise AlreadyExists(
-            f"file: {written} exists and its secrets may be in use; keep it, or replace it with --force"
+            f"file: {written} exists and its secrets may be in use; keep it, or replace it with --force",
+            field="file",
         ) from error
     except OSError as error:
         raise BadValue("file", f"{file} can't be written: {error.strerror}") from error

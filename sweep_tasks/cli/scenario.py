@@ -14,7 +14,7 @@ import typer
 
 from spark_jobs.environment import java_problem
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command, lines_of
-from sweep_tasks.errors import EXIT_FAILED, JavaMissing
+from sweep_tasks.errors import EXIT_FAILED
 from sweep_tasks.scenario.engines import LocalEngine, SweepEngine
 from sweep_tasks.scenario.runner import run_scenario
 from sweep_tasks.store import initialise_store
@@ -63,7 +63,7 @@ def _on_spark(running: Command) -> Iterator[SweepEngine]:
     """Spark's workers are other processes and can't see this one's memory: without a store it is a file of its own."""
     problem = java_problem()
     if problem:
-        raise JavaMissing(problem)
+        raise problem
     from spark_jobs.session import local_session
     from sweep_tasks.cli.spark_engine import SparkEngine
 

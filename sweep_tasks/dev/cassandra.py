@@ -23,7 +23,7 @@ from sweep_tasks.dev.node import Node, address_of
 from sweep_tasks.dev.ports import listens
 from sweep_tasks.dev.process import Started
 from sweep_tasks.dev.state import FILE, ClusterState
-from sweep_tasks.errors import BadValue, ClusterNotReady, JavaMissing
+from sweep_tasks.errors import BadValue, ClusterNotReady
 
 SIZES = (1, 3)
 PATIENCE_S = 240.0
@@ -296,7 +296,7 @@ class LocalCluster:
     @staticmethod
     def _check_java() -> None:
         if problem := java_problem(needed_by="Cassandra"):
-            raise JavaMissing(problem)
+            raise problem
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

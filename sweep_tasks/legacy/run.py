@@ -159,7 +159,7 @@ class LegacySweep:
         def taken_up(current: Run | None) -> Run:
             nonlocal ours
             if current is None or not current.is_open:
-                raise NotFound(f"run: {table} has none to go on with; start one")
+                raise NotFound(f"run: {table} has none to go on with; start one", field="run")
             if current == ours:
                 return current  # our answer was lost
             if known and not current.is_of(known):

@@ -51,7 +51,7 @@ class SparkJobOperator(SparkSubmitOperator):
     def submit(self, settings: Settings, arguments: list[str], context: Context) -> dict[str, Any]:
         """The summary of the job."""
         if problem := java_problem():
-            raise AirflowFailException(problem)
+            raise AirflowFailException(str(problem)) from problem
         written = task_folder(settings) / self.summary_file
         written.unlink(missing_ok=True)
         self.application_args = [*arguments, "--summary", str(written)]

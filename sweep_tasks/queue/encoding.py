@@ -64,7 +64,7 @@ def coarse(ts: int) -> int:
 
 def checked_shard(shard: int) -> int:
     if not 0 <= shard < MAX_SHARDS:
-        raise BadValue("shard", f"{shard} is out of range; shards are 0 to {MAX_SHARDS - 1}")
+        raise BadValue("shard", f"{shard} is out of range; shards are 0 to {MAX_SHARDS - 1}", reason="out_of_range")
     return shard
 
 

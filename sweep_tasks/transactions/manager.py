@@ -91,7 +91,9 @@ class TransactionManager:
         greatest = self.timestamps.greatest()
         if ts > greatest:
             raise BadValue(
-                "timestamp", f"{ts} has not been handed out yet, the last was {greatest}; what it shows could change"
+                "timestamp",
+                f"{ts} has not been handed out yet, the last was {greatest}; what it shows could change",
+                reason="in_the_future",
             )
         return Snapshot(self._reading, ts)
 

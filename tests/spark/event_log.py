@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from spark_jobs.shard import PHASE, STEP
 
 _SENT = "data sent to Python workers"
+
+
+class Described(NamedTuple):
+    """What Spark knows of a job: its group, what it does, and the text that Spark's own page shows."""
+
+    group: str
+    phase: str
+    step: str
+    text: str
 
 
 class EventLog:
@@ -35,9 +46,10 @@ class EventLog:
         """The executor of each task that judged cells and deleted from them."""
         return [task["Task Info"]["Executor ID"] for task in self._python_tasks(deleting=True)]
 
-    def descriptions(self) -> list[str]:
-        """What Spark's own page calls each job."""
-        return [event["Properties"].get("spark.job.description", "") for event in self._events("SparkListenerJobStart")]
+    def described(self) -> list[Described]:
+        names = ("spark.jobGroup.id", PHASE, STEP, "spark.job.description")
+        found = [event["Properties"] for event in self._events("SparkListenerJobStart")]
+        return [Described(*(properties.get(name, "") for name in names)) for properties in found]
 
     def _python_tasks(self, *, deleting: bool) -> Iterator[dict[str, Any]]:
         stages = self._deleting_stages()

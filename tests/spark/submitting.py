@@ -123,6 +123,15 @@ class PastStore:
             yield
 
 
+class Failure(NamedTuple):
+    """What the log has of the error that a job ended with."""
+
+    error: str
+    kind: str
+    field: str | None = None
+    reason: str | None = None
+
+
 class Ended(NamedTuple):
     code: int
     out: str
@@ -140,6 +149,13 @@ class Ended(NamedTuple):
         (sentence,) = [line for line in (self.out + self.err).splitlines() if line.startswith("error: ")]
         assert "Traceback" not in self.out, self.out
         return sentence.removeprefix("error: ")
+
+    @property
+    def failure(self) -> Failure:
+        """Of a job whose log is JSON."""
+        lines = [json.loads(line) for line in (self.out + self.err).splitlines() if line.startswith("{")]
+        (found,) = [line for line in lines if line.get("level") == "error"]
+        return Failure(found["error"], found["kind"], found.get("field"), found.get("reason"))
 
     def tells_nobody_elses_data(self) -> bool:
         said = self.out + self.err

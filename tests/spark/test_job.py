@@ -4,7 +4,6 @@ that what one run shows is asserted together."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
+from spark_jobs.shard import DELETING, READING
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.observation.tally import Tally
 from sweep_tasks.queue.progress import Progress
 from tests.spark.event_log import EventLog
-from tests.spark.submitting import ENTRIES, PATIENCE_S, SWEEP_TS, Jobs, PastStore, arguments_for
+from tests.spark.submitting import ENTRIES, PATIENCE_S, SWEEP_TS, Failure, Jobs, PastStore, arguments_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -58,9 +58,12 @@ def test_a_job_leaves_what_a_sweep_in_process_leaves_and_ends_with_its_summary(t
     assert ended.summary["workers"] >= 2
     assert len(log.readers()) >= 2
     assert len(log.deleters()) >= 2
-    said = {each.split(";")[0] for each in log.descriptions()}
-    assert "conservative shard 0, queue: judging and deleting" in said
-    assert any(re.fullmatch(r"conservative shard 0, queue: reading \d+ parts of the queue", each) for each in said)
+    described = [each for each in log.described() if each.phase == "queue"]
+    assert {each.group for each in described} == {"sweep conservative shard 0"}
+    assert {each.step for each in described} == {READING, DELETING}
+    texts = {step: {each.text for each in described if each.step == step} for step in (READING, DELETING)}
+    assert all("conservative" in text and "queue" in text for each in texts.values() for text in each)
+    assert texts[READING].isdisjoint(texts[DELETING])
     with store.opened() as opened:
         (series,) = Tally(opened).read().series
     assert (series.labels, series.sums["entries"]) == ({"strategy": "conservative", "shard": "0"}, ENTRIES)
@@ -89,14 +92,16 @@ def test_what_can_not_be_done_is_one_sentence_with_its_exit_code(tmp_path: Path,
     store = PastStore.filled(tmp_path / "store.db", THOROUGH)
     before = store.file.read_bytes()
 
-    no_such_shard = jobs.submit(store, "--shard", "1").ended()
+    no_such_shard = jobs.submit(store, "--shard", "1", log_format="json").ended()
     assert no_such_shard.code == EXIT_BAD_INPUT
-    assert no_such_shard.error == "shard: 1 does not exist; there are 1, from 0"
+    assert no_such_shard.failure == Failure("bad_value", "BadValue", "shard", "unknown")
+    assert no_such_shard.error
     assert store.file.read_bytes() == before
 
-    without_java = jobs.run(*arguments_for(store)).ended()
+    without_java = jobs.run(*arguments_for(store), log_format="json").ended()
     assert without_java.code == EXIT_UNAVAILABLE
-    assert without_java.error.startswith("java: Spark needs it and it was not found; install Java 17 or later")
+    assert without_java.failure == Failure("unavailable", "JavaMissing", "java", "missing")
+    assert without_java.error
     assert progress(store) == -1
 
 
@@ -106,15 +111,13 @@ def test_an_error_in_a_worker_is_one_sentence_and_the_next_run_does_the_work(tmp
     copy = store.copy()
     copy.swept_in_process()
 
-    job = jobs.submit(store, sqlite_busy_timeout_s=40)
+    job = jobs.submit(store, sqlite_busy_timeout_s=40, log_format="json")
     with store.workers_can_not_write(job):
         job.wait_for("two workers that read", lambda: len(job.workers_in(store)) >= 2)
         failed = job.ended()
     assert failed.code == EXIT_UNAVAILABLE
-    assert failed.error == (
-        f"store: {store.file} was locked by another process for 40 s; try again, or raise the setting "
-        "sqlite_busy_timeout_s"
-    )
+    assert failed.failure == Failure("unavailable", "StoreBusy")
+    assert str(store.file) in failed.error
     assert failed.tells_nobody_elses_data()
     assert progress(store) == -1
 

@@ -23,26 +23,25 @@ def test_the_java_of_this_machine_will_do() -> None:
     assert java_problem() is None
 
 
-def test_a_missing_java_is_one_sentence_with_the_way_out() -> None:
+def test_a_missing_java_is_a_problem() -> None:
     problem = java_problem("no-such-java")
     assert problem is not None
-    assert problem.startswith("java: Spark needs it and it was not found; install Java 17 or later")
+    assert (problem.reason, problem.program, problem.version) == ("missing", "no-such-java", None)
 
 
 @pytest.mark.parametrize(
-    ("version", "found"),
+    ("version", "reason", "found"),
     [
-        ('openjdk version "11.0.22" 2024-01-16', "is Java 11;"),
-        ('java version "1.8.0_402"', "is Java 8;"),
-        ("who knows", "is of an unknown version;"),
+        ('openjdk version "11.0.22" 2024-01-16', "too_old", 11),
+        ('java version "1.8.0_402"', "too_old", 8),
+        ("who knows", "unknown_version", None),
     ],
 )
-def test_a_java_that_is_too_old_is_named(version: str, found: str, tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_is_named(version: str, reason: str, found: int | None, tmp_path: Path) -> None:
     program = program_that_says(version, tmp_path)
     problem = java_problem(program)
     assert problem is not None
-    assert f"{program} {found}" in problem
-    assert "install Java 17 or later" in problem
+    assert (problem.reason, problem.program, problem.version) == (reason, program, found)
 
 
 @pytest.mark.parametrize("version", ['openjdk version "17.0.10" 2024-01-16', 'openjdk version "21" 2023-09-19'])

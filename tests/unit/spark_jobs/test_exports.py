@@ -20,7 +20,7 @@ from spark_jobs.exports import (
     last_export,
     manifest_of,
 )
-from sweep_tasks.errors import AlreadyExists, BadValue, NotFound
+from sweep_tasks.errors import AlreadyExists, BadValue, ExportMissing
 
 
 def made(folder: Path, ts: int, tables: str = "a b", since: str | None = None, chosen: str = "x.*") -> Path:
@@ -48,14 +48,17 @@ def test_a_folder_without_a_manifest_is_no_export(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "ts": 1, "chosen": [], "tables": 5}'])
 def test_a_manifest_that_is_none_is_said_to_be_none(tmp_path: Path, text: str) -> None:
     manifest_of(tmp_path).write_text(text)
-    with pytest.raises(BadValue, match=r"manifest\.json is not a manifest of an export"):
+    with pytest.raises(BadValue) as refused:
         find_export(tmp_path)
+    assert (refused.value.field, refused.value.reason) == ("export", "not_a_manifest")
+    assert str(manifest_of(tmp_path)) in str(refused.value)
 
 
 def test_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
     manifest_of(tmp_path).write_text('{"format": 2}')
-    with pytest.raises(BadValue, match="has format 2, this version reads 1; upgrade"):
+    with pytest.raises(BadValue) as refused:
         find_export(tmp_path)
+    assert (refused.value.field, refused.value.reason) == ("export", "unknown_format")
 
 
 def test_a_chain_leads_from_the_full_export_to_the_one_named(tmp_path: Path) -> None:
@@ -68,17 +71,20 @@ def test_a_chain_leads_from_the_full_export_to_the_one_named(tmp_path: Path) -> 
 
 def test_a_chain_with_a_part_missing_says_which(tmp_path: Path) -> None:
     made(tmp_path / "2", 2, since="../1")
-    with pytest.raises(NotFound, match=r"there is none in .*/1, which .*/2 builds on"):
+    with pytest.raises(ExportMissing) as broken:
         chain(tmp_path / "2")
-    with pytest.raises(NotFound, match=r"there is none in .*/nowhere; a finished one has a manifest\.json"):
+    assert (broken.value.folder, broken.value.needed_by) == (tmp_path / "1", tmp_path / "2")
+    with pytest.raises(ExportMissing) as missing:
         chain(tmp_path / "nowhere")
+    assert (missing.value.folder, missing.value.needed_by) == (tmp_path / "nowhere", None)
 
 
 def test_a_chain_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:
     made(tmp_path / "1", 1, since="../2")
     made(tmp_path / "2", 2, since="../1")
-    with pytest.raises(BadValue, match="builds on itself"):
+    with pytest.raises(BadValue) as refused:
         chain(tmp_path / "2")
+    assert (refused.value.field, refused.value.reason) == ("export", "cycle")
 
 
 def test_a_table_that_left_and_came_back_is_there_since_it_came_back(tmp_path: Path) -> None:
@@ -119,21 +125,25 @@ def test_a_draft_that_fails_leaves_nothing_and_what_a_killed_job_left_is_removed
 
 def test_of_two_who_make_the_same_export_one_is_told(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
-    with pytest.raises(AlreadyExists, match="was filled by somebody else meanwhile"), draft(tmp_path / "7"):
+    with pytest.raises(AlreadyExists) as refused, draft(tmp_path / "7"):
         (tmp_path / "7" / "manifest.json").touch()
+    assert (refused.value.field, type(refused.value)) == ("to", AlreadyExists)
     assert [each.name for each in (tmp_path / "7").iterdir()] == ["manifest.json"]
 
 
 def test_what_is_no_export_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").touch()
-    with pytest.raises(BadValue, match="holds something that is no export"), draft(tmp_path):
+    with pytest.raises(BadValue) as refused, draft(tmp_path):
         raise AssertionError("not reached")
+    assert (refused.value.field, refused.value.reason) == ("to", "not_empty")
     for folder in (tmp_path / "thesis.txt", tmp_path / "thesis.txt" / "7"):
-        with pytest.raises(BadValue, match="can't be written to"), draft(folder):
+        with pytest.raises(BadValue) as refused, draft(folder):
             raise AssertionError("not reached")
+        assert (refused.value.field, refused.value.reason) == ("to", "not_writable")
 
 
 def test_an_address_is_no_folder() -> None:
-    with pytest.raises(BadValue, match="to: is an address; name a folder that all machines of the job see"):
+    with pytest.raises(BadValue) as refused:
         as_folder("s3a://bucket/exports", "to")
+    assert (refused.value.field, refused.value.reason) == ("to", "not_a_folder")
     assert as_folder("exports", "to").is_absolute()

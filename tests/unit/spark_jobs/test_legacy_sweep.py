@@ -9,7 +9,16 @@ import pytest
 from spark_jobs.legacy_sweep import main
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND
+from sweep_tasks.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_CONFLICT,
+    EXIT_NOT_FOUND,
+    BadValue,
+    LegacySweepRunning,
+    NotFound,
+    SweepflowError,
+    UnknownTable,
+)
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Runs
 from sweep_tasks.legacy.run import LegacySweep
@@ -17,6 +26,7 @@ from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.observation.tally import Tally
 from sweep_tasks.store import Store
 from sweep_tasks.store.system import LEGACY_SWEEPS
+from tests.unit.spark_jobs.failing import failure_of
 
 TABLE = TableRef.parse("app.items")
 
@@ -29,32 +39,37 @@ def legacy(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> L
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "kind", "exit_code", "field", "reason"),
     [
-        (["--table", "items"], EXIT_BAD_INPUT, "error: table: 'items' is not a table name"),
-        (["--table", "app.none"], EXIT_NOT_FOUND, "error: table: app.none does not exist"),
-        (["--table", "app.items", "--from-row", "xyz"], EXIT_BAD_INPUT, "error: from_row: is not a row in hex"),
-        (["--table", "app.items", "--batch", "-1"], EXIT_BAD_INPUT, "error: batch: -1 is negative"),
-        (["--table", "app.items", "--resume"], EXIT_NOT_FOUND, "error: run: app.items has none to go on with"),
+        ("--table items", BadValue, EXIT_BAD_INPUT, "table", "malformed"),
+        ("--table app.none", UnknownTable, EXIT_NOT_FOUND, None, None),
+        ("--table app.items --from-row xyz", BadValue, EXIT_BAD_INPUT, "from_row", None),
+        ("--table app.items --batch -1", BadValue, EXIT_BAD_INPUT, "batch", None),
+        ("--table app.items --resume", NotFound, EXIT_NOT_FOUND, "run", None),
     ],
 )
 def test_what_can_not_be_done_is_one_sentence_and_changes_nothing(
     legacy: LegacySweep,
     sqlite: Store,
     capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    sentence: str,
+    arguments: str,
+    kind: type[SweepflowError],
+    exit_code: int,
+    field: str | None,
+    reason: str | None,
 ) -> None:
-    assert main(arguments) == code
-    assert capsys.readouterr().err.startswith(sentence)
+    error = failure_of(main, arguments.split())
+    assert (type(error), error.exit_code, error.field, error.reason) == (kind, exit_code, field, reason)
+    assert capsys.readouterr().err == f"error: {error}\n"
     assert sqlite.scan_registers(LEGACY_SWEEPS).items == []
 
 
 def test_a_table_that_somebody_sweeps_is_left_to_them(legacy: LegacySweep, capsys: pytest.CaptureFixture[str]) -> None:
     run = legacy.start(LegacyOrder(TABLE))
-    assert main(["--table", "app.items"]) == EXIT_CONFLICT
-    assert f"run {run.id} of somebody" in capsys.readouterr().err
+    error = failure_of(main, ["--table", "app.items"])
+    assert isinstance(error, LegacySweepRunning)
+    assert (error.exit_code, error.run, error.owner) == (EXIT_CONFLICT, run.id, "somebody")
+    assert run.id in capsys.readouterr().err
 
 
 def test_a_run_whose_ranges_are_done_is_finished_without_spark(

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
-from spark_jobs.session import explained
-from sweep_tasks.errors import EXIT_UNAVAILABLE, JavaMissing
+from spark_jobs.session import WorkerFailed, explained
+from sweep_tasks.errors import EXIT_UNAVAILABLE, JavaMissing, StoreBusy
 
 TRACEBACK = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Traceback (most recent call last):
   File "workers.py", line 7, in read
     raise self._meaning_of(error) from error
-sweep_tasks.errors.StoreBusy: store: it was locked; try again
+sweep_tasks.errors.StoreBusy: any message of a worker
  SQLSTATE: 38000
 """
 
 
 def test_an_error_in_a_worker_keeps_its_sentence_its_code_and_its_exit_code() -> None:
     found = explained(PySparkException(TRACEBACK))
-    assert found is not None
-    assert str(found) == "store: it was locked; try again"
+    assert isinstance(found, WorkerFailed)
+    assert found.raised is StoreBusy
+    assert str(found) == "any message of a worker"
     assert (found.code, found.exit_code) == ("unavailable", EXIT_UNAVAILABLE)
 
 
@@ -29,4 +30,4 @@ def test_an_error_that_is_none_of_ours_is_not_explained_away() -> None:
 def test_a_spark_that_can_not_start_its_java_says_so() -> None:
     found = explained(PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}))
     assert isinstance(found, JavaMissing)
-    assert str(found).startswith("java: ")
+    assert (found.field, found.reason) == ("java", "ended")

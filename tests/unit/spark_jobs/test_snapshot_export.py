@@ -9,11 +9,24 @@ import pytest
 
 from spark_jobs.exports import Manifest, Written, manifest_of
 from spark_jobs.snapshot_export import main
-from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND, EXIT_UNAVAILABLE
+from sweep_tasks.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_CONFLICT,
+    EXIT_NOT_FOUND,
+    EXIT_UNAVAILABLE,
+    BadValue,
+    ExportMissing,
+    NotInitialised,
+    OtherExport,
+    SnapshotSwept,
+    SweepflowError,
+    UnknownTable,
+)
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.unit.spark_jobs.failing import failure_of
 
 
 @pytest.fixture
@@ -37,35 +50,66 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "sentence"),
+    ("arguments", "kind", "exit_code", "field", "reason"),
     [
-        ("--at 40", EXIT_CONFLICT, "table: shop.orders was swept up to 50, a snapshot at 40 can no longer be read"),
-        ("--at 101", EXIT_BAD_INPUT, "timestamp: 101 has not been handed out yet"),
-        ("--at -1", EXIT_BAD_INPUT, "timestamp: -1 is out of range"),
-        ("--tables shop.none", EXIT_NOT_FOUND, "table: shop.none does not exist"),
-        ("--tables shop.*,billing.*", EXIT_NOT_FOUND, "table: billing.* does not exist"),
-        ("--tables shop.orders[61:62)", EXIT_BAD_INPUT, "tables: shop.orders: whole tables are exported"),
-        ("--tables shop", EXIT_BAD_INPUT, "table: 'shop' is not a table name"),
-        ("--tables ,", EXIT_BAD_INPUT, "tables: names none"),
-        ("--to s3a://bucket/70", EXIT_BAD_INPUT, "to: is an address; name a folder"),
-        ("--to {folder}/60", EXIT_CONFLICT, "to: {folder}/60 holds another export already, of 60"),
-        ("--to {folder}", EXIT_BAD_INPUT, "to: {folder} holds something that is no export"),
-        ("--since {folder}/50", EXIT_NOT_FOUND, "export: there is none in {folder}/50"),
-        ("--at 55 --since {folder}/60", EXIT_BAD_INPUT, "since: {folder}/60 is of 60, which is later than 55"),
-        ("--summary /no/such/folder/s.json", EXIT_BAD_INPUT, "summary: /no/such/folder/s.json can't be written"),
-        ("--store sqlite:////no/such/store.db", EXIT_UNAVAILABLE, "store: "),
+        ("--at 40", SnapshotSwept, EXIT_CONFLICT, None, None),
+        ("--at 101", BadValue, EXIT_BAD_INPUT, "timestamp", "in_the_future"),
+        ("--at -1", BadValue, EXIT_BAD_INPUT, "timestamp", "out_of_range"),
+        ("--tables shop.none", UnknownTable, EXIT_NOT_FOUND, None, None),
+        ("--tables shop.*,billing.*", UnknownTable, EXIT_NOT_FOUND, None, None),
+        ("--tables shop.orders[61:62)", BadValue, EXIT_BAD_INPUT, "tables", "has_rows"),
+        ("--tables shop", BadValue, EXIT_BAD_INPUT, "table", "malformed"),
+        ("--tables ,", BadValue, EXIT_BAD_INPUT, "tables", "empty"),
+        ("--to s3a://bucket/70", BadValue, EXIT_BAD_INPUT, "to", "not_a_folder"),
+        ("--to {folder}/60", OtherExport, EXIT_CONFLICT, "to", None),
+        ("--to {folder}", BadValue, EXIT_BAD_INPUT, "to", "not_empty"),
+        ("--since {folder}/50", ExportMissing, EXIT_NOT_FOUND, None, None),
+        ("--at 55 --since {folder}/60", BadValue, EXIT_BAD_INPUT, "since", "too_late"),
+        ("--summary /no/such/folder/s.json", BadValue, EXIT_BAD_INPUT, "summary", None),
+        ("--store sqlite:////no/such/store.db", NotInitialised, EXIT_UNAVAILABLE, None, None),
     ],
 )
 def test_what_can_not_be_exported_is_one_sentence_and_leaves_no_export(
-    swept: Store, folder: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, sentence: str
+    swept: Store,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: str,
+    kind: type[SweepflowError],
+    exit_code: int,
+    field: str | None,
+    reason: str | None,
 ) -> None:
-    given = ["--tables", "shop.*", "--at", "70", "--to", f"{folder}/70", *arguments.format(folder=folder).split()]
-    assert main(given) == code
+    error = failure_of(main, order(folder, arguments))
+    assert (type(error), error.exit_code, error.field, error.reason) == (kind, exit_code, field, reason)
     said = capsys.readouterr()
-    assert said.err.startswith(f"error: {sentence.format(folder=folder)}"), said.err
+    assert said.err == f"error: {error}\n"
     assert len(said.err.splitlines()) == 1
     assert said.out == ""
     assert [each.parent.name for each in folder.glob("*/manifest.json")] == ["60"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ("--at 40", {"at": 40, "threshold": 50}),
+        ("--tables shop.none", {"table": TableRef("shop", "none")}),
+        ("--tables shop.*,billing.*", {"table": TableRef("billing", "*")}),
+        ("--to {folder}/60", {"folder": "{folder}/60", "ts": 60}),
+        ("--since {folder}/50", {"folder": "{folder}/50", "needed_by": None}),
+    ],
+)
+def test_the_error_has_what_is_in_the_way(swept: Store, folder: Path, arguments: str, names: dict[str, object]) -> None:
+    error = failure_of(main, order(folder, arguments))
+    found = {name: getattr(error, name) for name in names}
+    expected = {
+        name: Path(value.format(folder=folder)) if isinstance(value, str) else value for name, value in names.items()
+    }
+    assert found == expected
+
+
+def order(folder: Path, arguments: str) -> list[str]:
+    """One that could be carried out, but for these arguments."""
+    return ["--tables", "shop.*", "--at", "70", "--to", f"{folder}/70", *arguments.format(folder=folder).split()]
 
 
 def test_an_export_that_is_there_is_told_about_again(

@@ -14,7 +14,9 @@ from sweep_tasks.compaction.dump import Tools
 from sweep_tasks.compaction.node_files import Order
 from sweep_tasks.compaction.nodes import Node
 from sweep_tasks.compaction.reach import HERE
+from sweep_tasks.errors import BadValue, UnknownNode
 from sweep_tasks.store.cassandra.options import PhysicalTable
+from tests.unit.spark_jobs.failing import failure_of
 
 
 @pytest.fixture
@@ -45,16 +47,18 @@ def test_a_table_without_files_gives_no_lines_and_needs_no_spark(
 def test_what_is_not_a_table_with_its_keyspace_is_refused(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tables: str
 ) -> None:
-    assert main(arguments(data, tmp_path / "lines", tables)) == 2
-    assert capsys.readouterr().err.startswith("error: tables: ")
+    error = failure_of(main, arguments(data, tmp_path / "lines", tables))
+    assert (type(error), error.exit_code, error.field) == (BadValue, 2, "tables")
+    assert capsys.readouterr().err == f"error: {error}\n"
     assert not (tmp_path / "lines").exists()
 
 
 def test_a_place_for_the_lines_that_is_not_there_is_named(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments(data, tmp_path / "none" / "lines", "ks.other")) == 2
-    assert "error: to: " in capsys.readouterr().err
+    error = failure_of(main, arguments(data, tmp_path / "none" / "lines", "ks.other"))
+    assert (type(error), error.exit_code, error.field) == (BadValue, 2, "to")
+    assert str(tmp_path / "none" / "lines") in capsys.readouterr().err
 
 
 def test_files_that_are_gone_or_damaged_are_told_apart_and_do_not_stop_the_others(data: Path, tmp_path: Path) -> None:
@@ -70,15 +74,14 @@ def test_files_that_are_gone_or_damaged_are_told_apart_and_do_not_stop_the_other
 
 
 @pytest.mark.parametrize("missing", ["data", "tables", "gc-grace", "to"])
-def test_without_a_node_everything_has_to_be_given(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str
-) -> None:
+def test_without_a_node_everything_has_to_be_given(data: Path, tmp_path: Path, missing: str) -> None:
     given = arguments(data, tmp_path / "lines", "ks.t")
     at = given.index(f"--{missing}")
-    assert main(given[:at] + given[at + 2 :]) == 2
-    assert f"error: {missing}: is missing; give it, or name a node of the settings" in capsys.readouterr().err
+    error = failure_of(main, given[:at] + given[at + 2 :])
+    assert (type(error), error.exit_code, error.field, error.reason) == (BadValue, 2, missing, "missing")
 
 
-def test_a_node_that_nobody_described_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--node", "cassandra9"]) == 3
-    assert "'cassandra9' is not in setting compaction_nodes; it names none" in capsys.readouterr().err
+def test_a_node_that_is_not_in_the_settings_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    error = failure_of(main, ["--node", "cassandra9"])
+    assert (type(error), error.exit_code) == (UnknownNode, 3)
+    assert "cassandra9" in capsys.readouterr().err

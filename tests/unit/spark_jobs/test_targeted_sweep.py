@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from spark_jobs.targeted_sweep import main
-from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE
+from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE, BadValue, NotInitialised
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
 from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.unit.spark_jobs.failing import failure_of
 
 THOROUGH = SweepStrategy.THOROUGH
 ORDER = ["--strategy", "thorough", "--shard", "0"]
@@ -77,7 +78,7 @@ def test_a_store_that_is_named_stands_above_the_setting(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////no/such/store.db")
-    assert main(ORDER) == EXIT_UNAVAILABLE
+    assert failure_of(main, ORDER).exit_code == EXIT_UNAVAILABLE
     assert main([*ORDER, "--store", sqlite_url]) == 0
 
 
@@ -95,29 +96,30 @@ def test_a_dry_run_may_ask_about_a_shard_that_is_yet_to_come(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "field", "reason"),
     [
-        (["--shard", "1"], "shard: 1 does not exist; there are 1, from 0"),
-        (["--shard", "256"], "shard: 256 is out of range"),
-        (["--shard", "-1"], "shard: -1 is out of range"),
-        (["--until", "soon"], "until: 'soon' is not a time; write it like 2026-01-31T10:00:00+00:00"),
-        (["--until", "PT1H"], "until: 'PT1H' is not a time"),
-        (["--stop-at", "-5"], "stop_at: "),
-        (["--max-entries", "-1"], "max_entries: -1 is negative"),
-        (["--max-seconds", "-0.5"], "max_seconds: -0.5 is negative"),
-        (["--store", "postgres://somewhere"], "store: unknown kind of store 'postgres'"),
-        (["--summary", "/no/such/folder/summary.json"], "summary: /no/such/folder/summary.json can't be written"),
-        (["--summary", "/"], "summary: / can't be written"),
+        (["--shard", "1"], "shard", "unknown"),
+        (["--shard", "256"], "shard", "out_of_range"),
+        (["--shard", "-1"], "shard", "out_of_range"),
+        (["--until", "soon"], "until", None),
+        (["--until", "PT1H"], "until", None),
+        (["--stop-at", "-5"], "stop_at", "out_of_range"),
+        (["--max-entries", "-1"], "max_entries", None),
+        (["--max-seconds", "-0.5"], "max_seconds", None),
+        (["--store", "postgres://somewhere"], "store", "unknown"),
+        (["--summary", "/no/such/folder/summary.json"], "summary", None),
+        (["--summary", "/"], "summary", None),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
-    arguments: list[str], sentence: str, history: Store, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], field: str, reason: str | None, history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = Puncher(history).last()
-    assert main([*ORDER, *arguments]) == EXIT_BAD_INPUT
+    error = failure_of(main, [*ORDER, *arguments])
+    assert (type(error), error.exit_code, error.field, error.reason) == (BadValue, EXIT_BAD_INPUT, field, reason)
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"error: {sentence}")
+    assert said.err == f"error: {error}\n"
     assert said.err.count("\n") == 1
     assert Puncher(history).last() == before
     assert Progress(history).of(THOROUGH, 0) == -1
@@ -125,9 +127,10 @@ def test_what_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/typing-error.db"
-    assert main([*ORDER, "--store", url]) == EXIT_UNAVAILABLE
-    sentence = f"store: {url} is not initialised; run 'sweepflow init --store {url}' once"
-    assert capsys.readouterr().err == f"error: {sentence}\n"
+    error = failure_of(main, [*ORDER, "--store", url])
+    assert (type(error), error.exit_code) == (NotInitialised, EXIT_UNAVAILABLE)
+    assert capsys.readouterr().err == f"error: {error}\n"
+    assert url in str(error)
     assert not (tmp_path / "typing-error.db").exists()
 
 
@@ -135,4 +138,4 @@ def test_a_strategy_that_is_never_swept_is_refused_with_those_that_are(capsys: p
     with pytest.raises(SystemExit) as ended:
         main(["--strategy", "nothing", "--shard", "0"])
     assert ended.value.code == EXIT_BAD_INPUT
-    assert "choose from 'conservative', 'thorough'" in capsys.readouterr().err
+    assert "'conservative', 'thorough'" in capsys.readouterr().err
