@@ -7,7 +7,7 @@ No message carries a row, a column or a value: they are the user's data, and mes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -570,6 +570,13 @@ class JarsMissing(SweepflowError):
 
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
+
+    def __init__(
+        self, message: str, *, field: str | None = None, reason: str, complaints: Mapping[str, str] | None = None
+    ) -> None:
+        """`complaints`: by downloader, what it said."""
+        super().__init__(message, field=field, reason=reason)
+        self.complaints = dict(complaints or {})
 
 
 class ClusterNotReady(SweepflowError):

@@ -85,7 +85,7 @@ class LocalCluster:
     def start(self) -> list[int]:
         """Start what is not running, and wait until it answers; returns the numbers of those."""
         self._check_java()
-        with self._alone():
+        with self.alone():
             state = self._state_for_start()
             missing = [number for number in self._numbers if number not in state.running()]
             self._start_nodes(state, missing)
@@ -95,18 +95,18 @@ class LocalCluster:
         """End the nodes, and with `remove` their data as well; returns the numbers of those that ran."""
         if ClusterState.read(self.folder) is None:
             return []
-        with self._alone():
+        with self.alone():
             state = self._state()
             running = state.running()
             self._end(list(running.values()), gently=not remove)
             if remove:
-                self._remove()
+                self.remove_files()
         return list(running)
 
     def restart(self, number: int) -> None:
         """Start a node again on its data; one that is running is stopped first."""
         self._check_number(number)
-        with self._alone():
+        with self.alone():
             state = self._state()
             if number in state.running():
                 self._end([state.started[number]], gently=True)
@@ -226,7 +226,7 @@ class LocalCluster:
         for each in started:
             each.wait(_KILLED_S)
 
-    def _remove(self) -> None:
+    def remove_files(self) -> None:
         """What a cluster put there, and the folder itself only if nothing else is in it."""
         for number in self._numbers:
             shutil.rmtree(self._folder_of(number), ignore_errors=True)
@@ -299,12 +299,12 @@ class LocalCluster:
             raise problem
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """One at a time starts or stops nodes here; whoever comes second goes on from what the first one did."""
         with self._locked() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_still(lock, self.folder / _LOCK):  # the first one removed it all, and its lock with it
-                with self._alone():
+                with self.alone():
                     yield
                 return
             yield

@@ -111,7 +111,7 @@ class Connections:
                 reason="locked",
             )
         if name == "SQLITE_NOTADB":
-            return ForeignStore(f"store: {self.path} is not a SQLite file; name another path")
+            return ForeignStore(f"store: {self.path} is not a SQLite file; name another path", reason="not_sqlite")
         if name.startswith("SQLITE_READONLY"):
             return StoreUnavailable(f"store: {self.path} can't be written; check the rights of the file and its folder")
         if name == "SQLITE_FULL":

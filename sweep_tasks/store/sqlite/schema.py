@@ -122,5 +122,8 @@ def _version(connections: Connections, connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if application != APPLICATION_ID and (application or version or objects):
-        raise ForeignStore(f"store: {connections.path} is a SQLite file of another program; name another path")
+        raise ForeignStore(
+            f"store: {connections.path} is a SQLite file of another program; name another path",
+            reason="another_program",
+        )
     return int(version)
