@@ -7,7 +7,7 @@ No message carries a row, a column or a value: they are the user's data, and mes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -650,7 +650,9 @@ class UnknownNode(SweepflowError):
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
         there = f"there are {', '.join(known)}" if known else "it names none; docs/compaction.md says how it is written"
-        super().__init__(f"node: {name!r} is not in setting compaction_nodes; {there}")
+        super().__init__(f"node: {name!r} is not in setting compaction_nodes; {there}", field="node")
+        self.name = name
+        self.known = tuple(known)
 
 
 class NoTombstones(NotYet):
@@ -659,6 +661,7 @@ class NoTombstones(NotYet):
             f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing to compact. "
             "'sweepflow compaction vacuum' gives the room in a SQLite file back"
         )
+        self.store = store
 
 
 # --- servers of our own on this machine -------------------------------------------------------------------------
@@ -693,6 +696,13 @@ class JarsMissing(SweepflowError):
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
 
+    def __init__(
+        self, message: str, *, field: str | None = None, reason: str, complaints: Mapping[str, str] | None = None
+    ) -> None:
+        """`complaints`: by downloader, what it said."""
+        super().__init__(message, field=field, reason=reason)
+        self.complaints = dict(complaints or {})
+
 
 class ClusterNotReady(SweepflowError):
     """A node of the local cluster is not there, did not start, or does not answer."""
@@ -700,6 +710,20 @@ class ClusterNotReady(SweepflowError):
     code = "unavailable"
     exit_code = EXIT_UNAVAILABLE
 
+    def __init__(self, message: str, *, field: str | None = None, reason: str, node: int | None = None) -> None:
+        super().__init__(message, field=field, reason=reason)
+        self.node = node
+
 
 class NodetoolFailed(SweepflowError):
     """Cassandra's own tool could not do what was asked."""
+
+
+class LocalNodetoolFailed(NodetoolFailed):
+    """As `NodetoolFailed`, on a node of the local cluster."""
+
+    def __init__(self, node: int, arguments: Sequence[str], said: str) -> None:
+        super().__init__(f"nodetool: {' '.join(arguments)} failed on node {node}: {said}")
+        self.node = node
+        self.arguments = tuple(arguments)
+        self.said = said

@@ -23,6 +23,8 @@ from sweep_tasks.timestamps.service import TimestampService
 ASKED, DONE, FAILED = "asked", "done", "failed"
 NO_REASON = "none was given"
 """By a command that does not insist on one."""
+QUARANTINED_ENTRIES = "quarantined entries"
+"""What the retry of those is about."""
 MOST_CHARACTERS = 500
 _ROW = b"notes"
 _LAST_MS = 2**63

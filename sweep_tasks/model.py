@@ -159,9 +159,15 @@ class TableRef(NamedTuple):
                 reason="malformed",
             )
         if len(text) > _LONGEST_TABLE_NAME:
-            raise BadValue("table", f"the name has {len(text)} characters, at most {_LONGEST_TABLE_NAME} are allowed")
+            raise BadValue(
+                "table",
+                f"the name has {len(text)} characters, at most {_LONGEST_TABLE_NAME} are allowed",
+                reason="too_long",
+            )
         if namespace == RESERVED_NAMESPACE:
-            raise BadValue("table", f"the namespace '{RESERVED_NAMESPACE}' is the system's own; choose another")
+            raise BadValue(
+                "table", f"the namespace '{RESERVED_NAMESPACE}' is the system's own; choose another", reason="reserved"
+            )
         return cls(namespace, name)
 
     @classmethod

@@ -126,7 +126,11 @@ def lines_of(file: Path) -> Iterator[str]:
         with file.open(encoding="utf-8") as lines:
             yield from lines
     except (OSError, UnicodeDecodeError) as error:
-        raise BadValue("file", f"{file} can't be read: {getattr(error, 'strerror', None) or 'not UTF-8'}") from error
+        raise BadValue(
+            "file",
+            f"{file} can't be read: {getattr(error, 'strerror', None) or 'not UTF-8'}",
+            reason="not_utf8" if isinstance(error, UnicodeDecodeError) else "unreadable",
+        ) from error
 
 
 def _tell(run: Command, code: str, message: str, field: str | None = None, reason: str | None = None) -> None:

@@ -24,7 +24,7 @@ from sweep_tasks.errors import BadValue
 
 app = typer.Typer(help="Files full of tombstones.", no_args_is_help=True, rich_markup_mode=None)
 
-_WORDS = {
+WORDS = {
     Reason.DENSE: "enough of its blocks are dense",
     Reason.LONG_RUN: "readers step over a long run of dead cells",
     Reason.OVERLAP: "many tombstones for the keys around them",
@@ -90,7 +90,7 @@ def _share(verdict: Verdict) -> str:
 
 def _why(verdict: Verdict) -> str:
     """Reads that fail are worth telling, whatever else is true of the file."""
-    words = _WORDS[verdict.reason]
+    words = WORDS[verdict.reason]
     if verdict.reads is Reads.FAILING:
         return f"{words}; reads fail: {verdict.longest_run} dead cells in a row"
     return words

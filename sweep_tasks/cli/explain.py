@@ -40,9 +40,13 @@ def explain(
     """Of every version of a cell, why it is still here; of a table or a shard, what blocks it most."""
     with command(ctx, store, as_json) as run:
         if (strategy is None) != (shard is None) or (table is None) == (shard is None):
-            raise BadValue("table", "name a table, a table with row and column, or --strategy and --shard")
+            raise BadValue(
+                "table",
+                "name a table, a table with row and column, or --strategy and --shard",
+                reason="not_exactly_one",
+            )
         if (row is None) != (column is None):
-            raise BadValue("column", "a cell is a row and a column; give both, or the table alone")
+            raise BadValue("column", "a cell is a row and a column; give both, or the table alone", reason="incomplete")
         if strategy is SweepStrategy.NOTHING:
             raise BadValue("strategy", "nothing is never swept; give conservative or thorough")
         if strategy is not None and shard is not None:
@@ -60,7 +64,9 @@ def _name(text: str, field: str) -> bytes:
     try:
         return checked_name(bytes.fromhex(text.removeprefix(_HEX)), field)
     except ValueError:
-        raise BadValue(field, "begins with 0x and is not hexadecimal behind it, two digits a byte") from None
+        raise BadValue(
+            field, "begins with 0x and is not hexadecimal behind it, two digits a byte", reason="not_hexadecimal"
+        ) from None
 
 
 def _explain_cell(run: Command, table: TableRef, cell: Cell) -> None:

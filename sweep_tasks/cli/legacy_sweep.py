@@ -37,7 +37,7 @@ _ALSO = {
     "aborted": "of transactions that never committed",
     "sentinels": "sentinels put",
 }
-_CUT_SHORT = {
+CUT_SHORT = {
     "cells": "stopped at the limit of cells",
     "seconds": "stopped at the limit of seconds",
     "cancelled": "cancelled",
@@ -89,7 +89,7 @@ def legacy_sweep(
 
 def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, anew: bool) -> None:
     how, standing = looked_at(run.store, run.settings, SystemClock(), order, anew=anew, owner="")
-    go_on = f"the same command{' without --anew' if anew else ''} goes on from here"
+    go_on = how_to_resume(anew)
     with _interruptible(run, go_on):
         found = begun(sweep, order, how, standing)
         ranges = standing.ranges if standing and how is Begin.RESUME else [RangeState()] * len(found.stretches)
@@ -98,6 +98,10 @@ def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, anew: bool) -> 
     document = summary.document() | {"begun": how.value}
     enter_scan(run.store, SystemClock(), document, Try(COMMAND, f"{found.id}-{found.attempt}", "legacy-sweep"))
     run.answer(document, lambda out: _print_summary(out, summary, go_on))
+
+
+def how_to_resume(anew: bool) -> str:
+    return f"the same command{' without --anew' if anew else ''} goes on from here"
 
 
 @contextmanager
@@ -186,7 +190,7 @@ def _print_summary(out: Console, summary: LegacySummary, go_on: str) -> None:
     if summary.dry_run:
         out.print("a dry run: nothing was changed")
     elif summary.stopped:
-        out.print(f"{_CUT_SHORT.get(summary.stopped, summary.stopped)}; {go_on}")
+        out.print(f"{CUT_SHORT.get(summary.stopped, summary.stopped)}; {go_on}")
     if summary.still_due:
         out.print(f"what a change of strategy has left is still due: {summary.still_due.sentence}", highlight=False)
     if summary.counts.held:

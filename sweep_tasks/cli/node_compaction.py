@@ -77,7 +77,9 @@ def _on_each(
         raise NoTombstones(location.scheme)
     names = list(chosen or run.settings.compaction_nodes)
     if not names:
-        raise BadValue("setting compaction_nodes", "names no node; docs/compaction.md says how it is written")
+        raise BadValue(
+            "setting compaction_nodes", "names no node; docs/compaction.md says how it is written", reason="empty"
+        )
     for name in names:
         Node.named(run.settings, name)
     failed: list[SweepflowError] = []

@@ -66,7 +66,7 @@ def protect(
             raise BadValue("at", "a timestamp and --now exclude each other; give one of them")
         kind = owner or (EXPIRY if expires else MANUAL)
         if kind == EXPIRY and not expires:
-            raise BadValue("expires", f"owner {EXPIRY!r} goes by it; give --expires as well")
+            raise BadValue("expires", f"owner {EXPIRY!r} goes by it; give --expires as well", reason="missing")
         record = Record(
             record_id or f"{kind}-{secrets.token_hex(4)}",
             at or 0,

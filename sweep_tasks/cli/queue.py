@@ -15,7 +15,7 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command, lines_of
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import EXIT_FAILED, BadValue, SweepflowError
-from sweep_tasks.journal import NO_REASON, Journal, me
+from sweep_tasks.journal import NO_REASON, QUARANTINED_ENTRIES, Journal, me
 from sweep_tasks.model import MAX_TS, Cell, TableRef
 from sweep_tasks.queue.encoding import read_cells_row, read_timestamps_row
 from sweep_tasks.queue.jsonlines import decoded_line, encoded_line
@@ -75,7 +75,7 @@ def retry(
 ) -> None:
     """Judge anew what was set aside; what still can't be read stays."""
     with command(ctx, store, as_json) as run:
-        with Journal(run.store).noted(me(), "retry", "quarantined entries", reason or NO_REASON):
+        with Journal(run.store).noted(me(), "retry", QUARANTINED_ENTRIES, reason or NO_REASON):
             retried = retry_quarantined(run.store, run.settings, SystemClock())
         found = {"judged": retried.judged, "left": retried.left}
         run.answer(found, lambda out: out.print(f"{retried.judged} judged, {retried.left} still set aside"))

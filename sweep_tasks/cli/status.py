@@ -24,11 +24,12 @@ from sweep_tasks.queue.progress import NEVER_SWEPT
 Document = dict[str, Any]
 EXIT_CODES = {Verdict.OK: 0, Verdict.ATTENTION: EXIT_ATTENTION, Verdict.BEHIND: EXIT_BEHIND}
 _COLOURS = {Verdict.OK: "green", Verdict.ATTENTION: "yellow", Verdict.BEHIND: "red"}
-_HEADLINES = {
+HEADLINES = {
     Verdict.OK: "all is well",
     Verdict.ATTENTION: "somebody should look",
     Verdict.BEHIND: "sweeping is behind",
 }
+OUTDATED = "not up to date since"
 _MOST_PROTECTIONS = 10
 _MOST_SHARDS = 16
 
@@ -81,7 +82,7 @@ def _watch(run: Command, document: Document, every: float, every_shard: bool) ->
 
 
 def _outdated(document: Document, error: SweepflowError) -> Text:
-    return Text(f"not up to date since {document['now'][:19]}: {error}\n", style="bold red reverse")
+    return Text(f"{OUTDATED} {document['now'][:19]}: {error}\n", style="bold red reverse")
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -96,7 +97,7 @@ def shown(document: Document, every_shard: bool = False) -> RenderableType:
 
 def _headline(document: Document) -> Text:
     verdict = Verdict(document["health"]["verdict"])
-    text = Text(f"{_HEADLINES[verdict]}\n", style=f"bold {_COLOURS[verdict]}")
+    text = Text(f"{HEADLINES[verdict]}\n", style=f"bold {_COLOURS[verdict]}")
     for each in document["health"]["problems"]:
         text.append(f"  {each['sentence']}\n", style=_COLOURS[Verdict(each["verdict"])])
         text.append(f"    → {each['do']}\n", style="default")
@@ -126,14 +127,14 @@ def _table(document: Document, shards: list[Document]) -> Table:
             "never" if each["progress"] == NEVER_SWEPT else str(each["progress"]),
             str(document["thresholds"][each["strategy"]]),
             Text(lag, style=style),
-            _backlog(each["backlog"]),
+            backlog_shown(each["backlog"]),
             _number(each["parked"]),
             _last_run(each["last_run"], document["now_ms"]),
         )
     return table
 
 
-def _backlog(backlog: Document) -> str:
+def backlog_shown(backlog: Document) -> str:
     return f"{'at least ' if backlog['at_least'] else ''}{_number(backlog['entries_estimated'])}"
 
 

@@ -74,7 +74,7 @@ def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_j
             "thresholds": {strategy.value: ts for strategy, ts in known.by_strategy.items()},
             "truncated_before": known.mark or None,
             "scan_due": _scan_due(known.metadata),
-            "scan_not_by_turns": _not_by_turns(run, table) if known.metadata.scan_due else None,
+            **_not_by_turns(run, table, known.metadata),
         }
         run.answer(document, lambda out: _print_properties(out, document))
 
@@ -115,10 +115,9 @@ def set_strategy(
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
         before, after = run.catalog.set_strategy(table, strategy)
-        alone = _not_by_turns(run, table) if after.scan_due else None
-        due = {"scan_due": _scan_due(after), "scan_not_by_turns": alone}
+        due = {"scan_due": _scan_due(after), **_not_by_turns(run, table, after)}
         document = _described(table, after) | {"before": before.strategy.value} | due
-        run.answer(document, lambda out: _print_strategy(out, table, before, after, alone))
+        run.answer(document, lambda out: _print_strategy(out, table, before, after, due["scan_not_by_turns"]))
 
 
 @app.command()
@@ -182,8 +181,10 @@ def _scan_due(metadata: TableMetadata) -> dict[str, Any] | None:
     return None if metadata.scan_due is None else metadata.scan_due._asdict()
 
 
-def _not_by_turns(run: Command, table: TableRef) -> str | None:
-    return not_by_turns(table, run.settings, Runs(run.store).of(table))
+def _not_by_turns(run: Command, table: TableRef, metadata: TableMetadata) -> dict[str, Any]:
+    """Why a scan that is due is left to a person, as a sentence and as a code."""
+    found = not_by_turns(table, run.settings, Runs(run.store).of(table)) if metadata.scan_due else None
+    return {"scan_not_by_turns": found and found.sentence, "scan_not_by_turns_code": found and found.value}
 
 
 def _print_strategy(

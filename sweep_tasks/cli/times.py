@@ -16,7 +16,7 @@ _DURATION = re.compile(r"(\d{1,9})([smhd]?)\Z")
 def seconds(text: str, field: str) -> int:
     match = _DURATION.match(text)
     if match is None:
-        raise BadValue(field, f"{text!r} is not a time; write seconds, or 90m, 12h, 7d")
+        raise BadValue(field, f"{text!r} is not a time; write seconds, or 90m, 12h, 7d", reason="not_a_time")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -29,7 +29,11 @@ def moment_ms(text: str, field: str, now_ms: int) -> int:
     except ValueError:
         parsed = None
     if not isinstance(parsed, pendulum.DateTime):
-        raise BadValue(field, f"{text!r} is neither a time from now (90m, 12h, 7d) nor a date (2027-01-31T18:00:00Z)")
+        raise BadValue(
+            field,
+            f"{text!r} is neither a time from now (90m, 12h, 7d) nor a date (2027-01-31T18:00:00Z)",
+            reason="not_a_time",
+        )
     if to_ms(parsed) <= now_ms:
-        raise BadValue(field, f"{parsed} is over already; give a time to come")
+        raise BadValue(field, f"{parsed} is over already; give a time to come", reason="past")
     return to_ms(parsed)

@@ -44,6 +44,8 @@ SHARDS = 2
 WORKERS = 2
 CORES_OF_A_WORKER = 2
 """Each strategy is swept on two cores, both at once: as in docker-compose.yaml, whatever this machine has."""
+SPARK_IS_UP = "Spark is up"
+ALL_IS_STOPPED = "everything is stopped"
 _HEAP = "512m"
 _KEYSPACE = "sweepflow"
 _HOUR = timedelta(hours=1)
@@ -152,7 +154,7 @@ def _started(folder: Path, store: str | None, nodes: int, steps: Steps) -> Itera
                 step.done = f"the store {url} is initialised"
             with steps.step("starting Spark") as step:
                 spark = parts.enter_context(_spark(folder / "spark"))
-                step.done = f"Spark is up: a master and {WORKERS} workers"
+                step.done = f"{SPARK_IS_UP}: a master and {WORKERS} workers"
             with steps.step("starting PostgreSQL") as step:
                 postgres = parts.enter_context(LocalPostgres(folder / "postgres.log"))
                 step.done = "PostgreSQL is up"
@@ -165,14 +167,14 @@ def _started(folder: Path, store: str | None, nodes: int, steps: Steps) -> Itera
         finally:
             with steps.step("stopping everything") as step:
                 parts.close()
-                step.done = "everything is stopped"
+                step.done = ALL_IS_STOPPED
 
 
 def _check_empty(settings: Settings) -> None:
     """Nobody's data is swept by way of trial."""
     with open_store(settings.store, settings) as store:
         if Catalog(store).list():
-            raise BadValue("store", "holds tables already; name one that is new or empty")
+            raise BadValue("store", "holds tables already; name one that is new or empty", reason="not_empty")
 
 
 def _cassandra(folder: Path, nodes: int, parts: ExitStack, steps: Steps) -> str:
@@ -226,7 +228,9 @@ def _claimed(folder: Path) -> Iterator[None]:
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PartNotReady(
-                f"folder: {folder} is in use by a cluster that is still up; stop that one, or name another folder"
+                f"folder: {folder} is in use by a cluster that is still up; stop that one, or name another folder",
+                field="folder",
+                reason="in_use",
             ) from None
         yield
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.demo.measure import every_version
@@ -74,15 +75,26 @@ def _outcomes(store: Store, starts: list[int]) -> dict[int, int]:
     return found
 
 
-def harm(before: Everything, after: Everything, moments: Mapping[TableRef, Collection[int]]) -> list[str]:
-    """What reads differently now, a sentence for each table and moment."""
+class Harm(NamedTuple):
+    """Cells of a table that read differently now, at a moment."""
+
+    table: TableRef
+    at: int
+    cells: int
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.cells} cells read differently at {self.at}"
+
+
+def harm(before: Everything, after: Everything, moments: Mapping[TableRef, Collection[int]]) -> list[Harm]:
+    """What reads differently now, by table and moment."""
     found = []
     for table, asked in moments.items():
         for at in asked:
             was, now = before.visible(table, at), after.visible(table, at)
             different = sum(was.get(cell) != now.get(cell) for cell in was.keys() | now.keys())
             if different:
-                found.append(f"{table}: {different} cells read differently at {at}")
+                found.append(Harm(table, at, different))
     return found
 
 

@@ -53,7 +53,8 @@ class LocalCluster:
     ) -> None:
         """`dies_with_parent`: the nodes end with this process, however it ends. `say` is told each step."""
         if nodes not in SIZES:
-            raise BadValue("nodes", f"a local cluster has {' or '.join(map(str, SIZES))} nodes, not {nodes}")
+            sizes = " or ".join(map(str, SIZES))
+            raise BadValue("nodes", f"a local cluster has {sizes} nodes, not {nodes}", reason="unsupported")
         self.folder = folder.absolute()
         self.nodes = nodes
         self._cache = cache
@@ -84,7 +85,7 @@ class LocalCluster:
     def start(self) -> list[int]:
         """Start what is not running, and wait until it answers; returns the numbers of those."""
         self._check_java()
-        with self._alone():
+        with self.alone():
             state = self._state_for_start()
             missing = [number for number in self._numbers if number not in state.running()]
             self._start_nodes(state, missing)
@@ -94,18 +95,18 @@ class LocalCluster:
         """End the nodes, and with `remove` their data as well; returns the numbers of those that ran."""
         if ClusterState.read(self.folder) is None:
             return []
-        with self._alone():
+        with self.alone():
             state = self._state()
             running = state.running()
             self._end(list(running.values()), gently=not remove)
             if remove:
-                self._remove()
+                self.remove_files()
         return list(running)
 
     def restart(self, number: int) -> None:
         """Start a node again on its data; one that is running is stopped first."""
         self._check_number(number)
-        with self._alone():
+        with self.alone():
             state = self._state()
             if number in state.running():
                 self._end([state.started[number]], gently=True)
@@ -195,17 +196,10 @@ class LocalCluster:
         """Until it answers CQL, and all that are awake see each other."""
         until = time.monotonic() + PATIENCE_S
         while not self._ready(node, state):
-            problem = (
-                "ended while it started"
-                if not state.started[node.number].alive
-                else f"did not answer within {PATIENCE_S:g} s"
-                if time.monotonic() > until
-                else None
-            )
-            if problem:
-                raise ClusterNotReady(
-                    f"cassandra: node {node.number} {problem}; its log is {node.log} and ends with\n{node.last_words()}"
-                )
+            if not state.started[node.number].alive:
+                raise _not_started(node, "ended while it started", reason="ended")
+            if time.monotonic() > until:
+                raise _not_started(node, f"did not answer within {PATIENCE_S:g} s", reason="timeout")
             time.sleep(_LOOK_AGAIN_S)
 
     def _ready(self, node: Node, state: ClusterState) -> bool:
@@ -232,7 +226,7 @@ class LocalCluster:
         for each in started:
             each.wait(_KILLED_S)
 
-    def _remove(self) -> None:
+    def remove_files(self) -> None:
         """What a cluster put there, and the folder itself only if nothing else is in it."""
         for number in self._numbers:
             shutil.rmtree(self._folder_of(number), ignore_errors=True)
@@ -251,13 +245,16 @@ class LocalCluster:
         state = ClusterState.read(self.folder)
         if state is None:
             if any(file.name != _LOCK for file in self.folder.iterdir()):
-                raise BadValue("folder", f"{self.folder} holds something else; name a new or an empty one")
+                raise BadValue(
+                    "folder", f"{self.folder} holds something else; name a new or an empty one", reason="not_empty"
+                )
             state = ClusterState.new(self.nodes, self.hosts)
             state.write(self.folder)
         if state.nodes != self.nodes:
             raise BadValue(
                 "nodes",
                 f"the cluster in {self.folder} has {state.nodes}; keep that, end it first, or name another folder",
+                reason="mismatch",
             )
         return state
 
@@ -274,7 +271,9 @@ class LocalCluster:
         self._check_number(number)
         started = self._state().running().get(number)
         if started is None:
-            raise ClusterNotReady(f"cassandra: node {number} is not running; start it first")
+            raise ClusterNotReady(
+                f"cassandra: node {number} is not running; start it first", reason="not_running", node=number
+            )
         return started
 
     def _check_number(self, number: int) -> None:
@@ -300,12 +299,12 @@ class LocalCluster:
             raise problem
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """One at a time starts or stops nodes here; whoever comes second goes on from what the first one did."""
         with self._locked() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_still(lock, self.folder / _LOCK):  # the first one removed it all, and its lock with it
-                with self._alone():
+                with self.alone():
                     yield
                 return
             yield
@@ -315,7 +314,9 @@ class LocalCluster:
             self.folder.mkdir(parents=True, exist_ok=True)
             return (self.folder / _LOCK).open("ab")
         except OSError as error:
-            raise BadValue("folder", f"{self.folder} can't be used: {error.strerror}; name another one") from error
+            raise BadValue(
+                "folder", f"{self.folder} can't be used: {error.strerror}; name another one", reason="unusable"
+            ) from error
 
 
 def _is_still(opened: BinaryIO, file: Path) -> bool:
@@ -326,4 +327,16 @@ def _is_still(opened: BinaryIO, file: Path) -> bool:
 
 
 def _no_cluster(folder: Path) -> ClusterNotReady:
-    return ClusterNotReady(f"folder: there is no cluster in {folder}; start one with 'sweepflow dev cassandra up'")
+    return ClusterNotReady(
+        f"folder: there is no cluster in {folder}; start one with 'sweepflow dev cassandra up'",
+        field="folder",
+        reason="missing",
+    )
+
+
+def _not_started(node: Node, problem: str, reason: str) -> ClusterNotReady:
+    return ClusterNotReady(
+        f"cassandra: node {node.number} {problem}; its log is {node.log} and ends with\n{node.last_words()}",
+        reason=reason,
+        node=node.number,
+    )

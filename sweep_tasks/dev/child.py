@@ -66,14 +66,20 @@ class Child:
         while (answer := look(self._said())) is None:
             self.check()
             if time.monotonic() > until:
-                raise PartNotReady(f"{self.name}: waited {PATIENCE_S:g} s for {what} in vain; its log is {self._log}")
+                raise PartNotReady(
+                    f"{self.name}: waited {PATIENCE_S:g} s for {what} in vain; its log is {self._log}",
+                    field=self.name,
+                    reason="timeout",
+                )
             time.sleep(_LOOK_EVERY_S)
         return answer
 
     def check(self) -> None:
         if self._process.poll() is not None:
             last_words = "\n".join(self._said().strip().splitlines()[-_TAIL_LINES:])
-            raise PartNotReady(f"{self.name}: has ended, its log is {self._log}: {last_words}")
+            raise PartNotReady(
+                f"{self.name}: has ended, its log is {self._log}: {last_words}", field=self.name, reason="ended"
+            )
 
     def stop(self, patience_s: float = 20.0) -> None:
         """It, and whatever it started."""

@@ -52,7 +52,9 @@ def cassandra_jars(cache: Path, say: Say, fetch: Fetch | None = None) -> Path:
     except OSError as error:
         raise JarsMissing(
             f"cache_folder: Cassandra's jars can't be kept in {cache}: {error.strerror}; "
-            "name a folder of yours with SWEEPFLOW_CACHE_FOLDER"
+            "name a folder of yours with SWEEPFLOW_CACHE_FOLDER",
+            field="cache_folder",
+            reason="unusable",
         ) from error
     return folder
 
@@ -67,14 +69,14 @@ def _fetch_into(folder: Path, say: Say, fetch: Fetch) -> None:
         fetch(draft, say)
         shutil.rmtree(draft / _WORKING, ignore_errors=True)
         if not (draft / f"{ARTIFACT}-{VERSION}.jar").is_file():
-            raise JarsMissing(_sentence("what was downloaded does not hold Cassandra itself"))
+            raise JarsMissing(_sentence("what was downloaded does not hold Cassandra itself"), reason="incomplete")
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
 def fetch_by_name(draft: Path, say: Say) -> None:
-    complaints = []
+    complaints: dict[str, str] = {}
     for name, command in _ways(draft):
         say(
             f"downloading Cassandra {VERSION} ({GROUP}:{ARTIFACT} and what it needs, about 65 MB) with {name}: "
@@ -82,8 +84,12 @@ def fetch_by_name(draft: Path, say: Say) -> None:
         )
         if (complaint := _complaint(command)) is None:
             return
-        complaints.append(f"{name}: {complaint}")
-    raise JarsMissing(_sentence("; ".join(complaints)))
+        complaints[name] = complaint
+    raise JarsMissing(
+        _sentence("; ".join(f"{name}: {complaint}" for name, complaint in complaints.items())),
+        reason="download_failed" if complaints else "no_downloader",
+        complaints=complaints,
+    )
 
 
 def _ways(draft: Path) -> list[tuple[str, Sequence[str]]]:

@@ -14,8 +14,9 @@ from sweep_tasks.dev.configuration import TOOL_LOGGING_FILE, cassandra_yaml, tok
 from sweep_tasks.dev.options import DAEMON, NODETOOL, SSTABLEDUMP, SSTABLEMETADATA, heap, java_command
 from sweep_tasks.dev.process import Started, start_process
 from sweep_tasks.dev.state import ClusterState
-from sweep_tasks.errors import NodetoolFailed
+from sweep_tasks.errors import LocalNodetoolFailed
 
+SAID_NOTHING = "it said nothing"
 _LINES_SHOWN = 12
 _CHARACTERS_SHOWN = 300
 _TELLS_NOTHING = re.compile(r"\s+(at |\.\.\. )|\w+ +\[StorageServiceShutdownHook\]")
@@ -51,7 +52,7 @@ class Node:
             survives_kill=self.state.nodes > 1,  # a quorum that answered must not forget because one of it was killed
         )
         write_configuration(self.folder, yaml)
-        self._write_tools()
+        self.write_tools()
         return start_process(self.daemon_command(), self.log, dies_with_parent=dies_with_parent)
 
     def nodetool(self, *arguments: str) -> str:
@@ -65,10 +66,10 @@ class Node:
                 timeout=_TOOL_PATIENCE_S,
             )
         except subprocess.TimeoutExpired:
-            raise self._tool_failed(arguments, f"not done after {_TOOL_PATIENCE_S} s") from None
+            raise LocalNodetoolFailed(self.number, arguments, f"not done after {_TOOL_PATIENCE_S} s") from None
         if done.returncode:
             said = (done.stdout + done.stderr).strip().splitlines()[-_LINES_SHOWN:]
-            raise self._tool_failed(arguments, "\n".join(said) or "it said nothing")
+            raise LocalNodetoolFailed(self.number, arguments, "\n".join(said) or SAID_NOTHING)
         return done.stdout
 
     def nodetool_command(self) -> list[str]:
@@ -97,9 +98,9 @@ class Node:
         """The end of its log, less what says nothing about the cause: frames of the stack, and the orderly shutdown."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         telling = [line[:_CHARACTERS_SHOWN] for line in lines if not _TELLS_NOTHING.match(line)]
-        return "\n".join(telling[-_LINES_SHOWN:]) or "it said nothing"
+        return "\n".join(telling[-_LINES_SHOWN:]) or SAID_NOTHING
 
-    def _write_tools(self) -> None:
+    def write_tools(self) -> None:
         """Cassandra's tools as programs that need to be told nothing about where Java and the node are."""
         folder = self.folder / _TOOLS_FOLDER
         folder.mkdir(exist_ok=True)
@@ -107,9 +108,6 @@ class Node:
         for name, command in ({"nodetool": self.nodetool_command()} | commands).items():
             (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
             (folder / name).chmod(0o755)
-
-    def _tool_failed(self, arguments: Sequence[str], reason: str) -> NodetoolFailed:
-        return NodetoolFailed(f"nodetool: {' '.join(arguments)} failed on node {self.number}: {reason}")
 
     @property
     def _jmx_port(self) -> int:

@@ -19,9 +19,12 @@ def free_ports(count: int, addresses: Sequence[str]) -> list[int]:
     drawn = random.SystemRandom().sample(_CANDIDATES, _ATTEMPTS)
     found = [port for port in drawn if _is_free(port, addresses)]
     if len(found) < count:
+        missing = [address for address in addresses if not _is_free(0, [address])]
+        problem = f"{', '.join(missing)} is no address of this machine" if missing else "all ports tried are in use"
         raise ClusterNotReady(
-            f"cassandra: {_reason(addresses)}, so no node can listen there; 'sweepflow dev cassandra up --nodes 1' "
-            "needs 127.0.0.1 alone"
+            f"cassandra: {problem}, so no node can listen there; 'sweepflow dev cassandra up --nodes 1' "
+            "needs 127.0.0.1 alone",
+            reason="no_address" if missing else "no_port",
         )
     return found[:count]
 
@@ -45,8 +48,3 @@ def _is_free(port: int, addresses: Iterable[str]) -> bool:
         except OSError:
             return False
     return True
-
-
-def _reason(addresses: Iterable[str]) -> str:
-    missing = [address for address in addresses if not _is_free(0, [address])]
-    return f"{', '.join(missing)} is no address of this machine" if missing else "all ports tried are in use"

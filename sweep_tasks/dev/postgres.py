@@ -34,7 +34,11 @@ def postgres_programs(installed: Path = _DEBIAN) -> Path:
     if not found:
         on_path = shutil.which("postgres")
         if on_path is None:
-            raise PartMissing("postgres: it was not found; install it (Debian: apt-get install postgresql)")
+            raise PartMissing(
+                "postgres: it was not found; install it (Debian: apt-get install postgresql)",
+                field="postgres",
+                reason="missing",
+            )
         found = [Path(on_path).resolve()]
     return found[-1].parent
 
@@ -68,13 +72,13 @@ class LocalPostgres:
     @property
     def folder(self) -> Path:
         if self._folder is None:
-            raise PartNotReady("postgres: is not started; start it first")
+            raise _not_started()
         return self._folder
 
     @property
     def pid(self) -> int:
         if self._server is None:
-            raise PartNotReady("postgres: is not started; start it first")
+            raise _not_started()
         return self._server.pid
 
     def start(self) -> None:
@@ -141,7 +145,11 @@ class LocalPostgres:
         )
         if ended.returncode:
             last = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise PartNotReady(f"postgres: {program} failed: {last}")
+            raise PartNotReady(f"postgres: {program} failed: {last}", field="postgres", reason="failed")
+
+
+def _not_started() -> PartNotReady:
+    return PartNotReady("postgres: is not started; start it first", field="postgres", reason="not_started")
 
 
 def _other_than_root() -> str | None:
@@ -153,5 +161,7 @@ def _other_than_root() -> str | None:
     except KeyError:
         raise PartMissing(
             f"postgres: it refuses to run as root, and there is no user {_SYSTEM_USER}; install Debian's package "
-            "(apt-get install postgresql), or do not run this as root"
+            "(apt-get install postgresql), or do not run this as root",
+            field="postgres",
+            reason="no_user",
         ) from None

@@ -41,7 +41,9 @@ class ClusterState:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ClusterNotReady(
                 f"folder: {folder / FILE} can't be read as the state of a local cluster; end its Java processes by "
-                "hand if there are any, remove the folder and start again"
+                "hand if there are any, remove the folder and start again",
+                field="folder",
+                reason="unreadable",
             ) from error
 
     def write(self, folder: Path) -> None:

@@ -115,7 +115,7 @@ class Doctor:
                 reach,
                 last.ended_ms if last else None,
                 run.owner if run and at_work else None,
-                not_by_turns(table, self._settings, run),
+                alone.sentence if (alone := not_by_turns(table, self._settings, run)) else None,
                 sample,
             )
 

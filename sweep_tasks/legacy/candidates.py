@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from enum import StrEnum
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import Clock
@@ -19,6 +20,27 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.activity import Activity
 from sweep_tasks.sweep.horizon import Horizon, horizon_now, in_table, old_enough
 from sweep_tasks.timestamps.puncher import Puncher
+
+
+class NotByTurns(StrEnum):
+    """Why a table is scanned only on request: the setting that decides it, or a cancelled run."""
+
+    SCHEDULE = "legacy_schedule"
+    BUDGET = "legacy_budget_s"
+    NEVER = "legacy_never"
+    CANCELLED = "cancelled"
+
+    @property
+    def sentence(self) -> str:
+        return _NOT_BY_TURNS[self]
+
+
+_NOT_BY_TURNS = {
+    NotByTurns.SCHEDULE: "the DAG legacy_sweep does not run by itself (setting legacy_schedule)",
+    NotByTurns.BUDGET: "the DAG legacy_sweep scans nothing by turns (setting legacy_budget_s)",
+    NotByTurns.NEVER: "the DAG legacy_sweep leaves it out (setting legacy_never)",
+    NotByTurns.CANCELLED: "somebody cancelled its run, and the DAG legacy_sweep leaves it alone since",
+}
 
 
 def policy(settings: Settings) -> Policy:
@@ -79,16 +101,16 @@ def _reaches(
     }
 
 
-def not_by_turns(table: TableRef, settings: Settings, run: Run | None) -> str | None:
+def not_by_turns(table: TableRef, settings: Settings, run: Run | None) -> NotByTurns | None:
     """Why a table is never scanned unless somebody asks for it; None if it is. `run` is the one on record."""
     if settings.legacy_schedule is None:
-        return "the DAG legacy_sweep does not run by itself (setting legacy_schedule)"
+        return NotByTurns.SCHEDULE
     if not settings.legacy_budget_s:
-        return "the DAG legacy_sweep scans nothing by turns (setting legacy_budget_s)"
+        return NotByTurns.BUDGET
     if any(target.covers(table) for target in policy(settings).never):
-        return "the DAG legacy_sweep leaves it out (setting legacy_never)"
+        return NotByTurns.NEVER
     if is_cancelled(run):
-        return "somebody cancelled its run, and the DAG legacy_sweep leaves it alone since"
+        return NotByTurns.CANCELLED
     return None
 
 

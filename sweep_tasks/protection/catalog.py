@@ -293,7 +293,7 @@ def _moving(record: Record, standing: Record | None, ts: int) -> Record:
     if now.state is State.PENDING:
         raise RecordChanged(record.id)
     if ts < now.ts:
-        raise BadValue("ts", f"{ts} lies before {now.ts}; a record moves forward only")
+        raise BadValue("ts", f"{ts} lies before {now.ts}; a record moves forward only", reason="backwards")
     return replace(now, held_ts=ts)
 
 

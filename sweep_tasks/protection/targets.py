@@ -74,5 +74,7 @@ def _even(digits: str) -> str:
 
 def _bad() -> BadValue:
     return BadValue(
-        "target", "write namespace.name, with * for any characters, and for some rows only [from:to) in hexadecimal"
+        "target",
+        "write namespace.name, with * for any characters, and for some rows only [from:to) in hexadecimal",
+        reason="malformed",
     )

@@ -35,15 +35,19 @@ class StoreLocation:
     def parse(cls, url: str) -> StoreLocation:
         scheme, colon, rest = url.partition(":")
         if not colon:
-            raise BadValue("store", f"{url!r} is not a store address; give {_FORMS}")
+            raise BadValue("store", f"{url!r} is not a store address; give {_FORMS}", reason="malformed")
         if scheme == "memory":
             if rest.strip("/"):
-                raise BadValue("store", "memory: takes nothing behind the colon")
+                raise BadValue("store", "memory: takes nothing behind the colon", reason="unexpected")
             return cls("memory")
         if scheme == "sqlite":
             path = rest.removeprefix("///")
             if path == rest or not path or path.endswith("/") or "?" in path:
-                raise BadValue("store", f"{url!r} names no file; give sqlite:///relative/path or sqlite:////absolute")
+                raise BadValue(
+                    "store",
+                    f"{url!r} names no file; give sqlite:///relative/path or sqlite:////absolute",
+                    reason="missing",
+                )
             return cls("sqlite", Path(path))
         if scheme == "cassandra":
             return cls("cassandra", cassandra=CassandraAddress.parse(rest))

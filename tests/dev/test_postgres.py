@@ -108,10 +108,13 @@ def test_the_newest_that_is_installed_is_taken(tmp_path: Path) -> None:
 
 def test_a_machine_without_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PartMissing, match="apt-get install postgresql"):
+    with pytest.raises(PartMissing) as refused:
         postgres_programs(tmp_path)
+    assert (refused.value.field, refused.value.reason) == ("postgres", "missing")
+    assert "postgresql" in str(refused.value)
 
 
 def test_before_its_start_it_has_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(PartNotReady, match="is not started"):
+    with pytest.raises(PartNotReady) as refused:
         _ = LocalPostgres(tmp_path / "log").folder
+    assert (refused.value.field, refused.value.reason) == ("postgres", "not_started")

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from sweep_tasks.catalog import Catalog
+from sweep_tasks.cli.whole_cluster import ALL_IS_STOPPED, SPARK_IS_UP
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.opening import open_store
@@ -62,14 +63,14 @@ def test_ctrl_c_stops_what_was_started_so_far(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     with command(folder, "--store", f"sqlite:///{tmp_path}/store.db") as started:
         until = time.monotonic() + PATIENCE_S
-        while "Spark is up" not in said(folder):
+        while SPARK_IS_UP not in said(folder):
             assert started.poll() is None, said(folder)
             assert time.monotonic() < until, said(folder)
             time.sleep(0.1)
         assert len(processes(folder)) > 3, "the command, a master and two workers"
         started.send_signal(signal.SIGINT)
         assert started.wait(PATIENCE_S) != 0
-    assert "everything is stopped" in said(folder)
+    assert ALL_IS_STOPPED in said(folder)
     assert processes(folder) == []
 
 
@@ -81,7 +82,8 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
         with command(folder, "--json") as started:
             answer = json.loads(started.communicate(timeout=PATIENCE_S)[0])
     assert started.returncode == 4
-    assert answer["message"].startswith(f"folder: {folder} is in use by a cluster that is still up")
+    assert (answer["error"], answer["field"], answer["reason"]) == ("unavailable", "folder", "in_use")
+    assert str(folder) in answer["message"]
     assert [file.name for file in folder.iterdir()] == ["claim"]
 
 
@@ -93,7 +95,7 @@ def test_a_store_with_tables_in_it_is_not_touched(tmp_path: Path) -> None:
     with command(tmp_path / "cluster", "--json", "--store", url) as started:
         answer = json.loads(started.communicate(timeout=PATIENCE_S)[0])
     assert started.returncode == 2
-    assert answer["message"] == "store: holds tables already; name one that is new or empty"
+    assert (answer["error"], answer["field"], answer["reason"]) == ("bad_value", "store", "not_empty")
     with open_store(url, settings) as store:
         assert list(Catalog(store).list()) == [table]
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from sweep_tasks import errors
+from sweep_tasks.cli.command import EXIT_DEFECT
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import NewerSchema, NotInitialised, StoreBusy, StoreError
+from sweep_tasks.legacy.candidates import NotByTurns
 from sweep_tasks.opening import open_store
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.sqlite.schema import STEPS
@@ -20,6 +26,10 @@ def url(tmp_path: Path) -> str:
     address = f"sqlite:///{tmp_path}/store.db"
     assert sweepflow("init", "--store", address).code == 0
     return address
+
+
+def bad_value(field: str, reason: str) -> dict[str, str]:
+    return {"error": "bad_value", "field": field, "reason": reason}
 
 
 class TestInit:
@@ -59,38 +69,52 @@ class TestTables:
         assert sweepflow("tables", "list", "--json", "--store", url).document == {"tables": []}
 
     def test_people_get_tables_and_sentences(self, url: str) -> None:
-        assert "no tables yet" in sweepflow("tables", "list", "--store", url).out
-        assert sweepflow("tables", "create", "app.orders", "--store", url).out == "app.orders created (conservative)\n"
+        assert sweepflow("tables", "list", "--store", url).out.count("\n") == 1
+        created = sweepflow("tables", "create", "app.orders", "--store", url).out
+        assert created.count("\n") == 1
+        assert {"app.orders", "(conservative)"} <= set(created.split())
         assert "app.orders" in sweepflow("tables", "list", "--store", url).out
-        assert "truncated before" in sweepflow("tables", "show", "app.orders", "--store", url).out
-        assert "would remove 0 versions" in sweepflow("tables", "drop", "app.orders", "--dry-run", "--store", url).out
-        assert "app.orders dropped" in sweepflow("tables", "drop", "app.orders", "--store", url).out
+        with open_store(url, Settings()) as store, TransactionManager(store).transaction() as tx:
+            for row in range(12):
+                tx.put("app.orders", b"%d" % row, b"c", b"v")
+        assert sweepflow("tables", "truncate", "app.orders", "--store", url).code == 0
+        shown = sweepflow("tables", "show", "app.orders", "--json", "--store", url).document
+        assert str(shown["truncated_before"]) in sweepflow("tables", "show", "app.orders", "--store", url).out
+        with open_store(url, Settings()) as store, TransactionManager(store).transaction() as tx:
+            for row in range(34):
+                tx.put("app.orders", b"%d" % row, b"c", b"v")
+        for arguments in (["--dry-run"], []):
+            assert "app.orders" in sweepflow("tables", "list", "--store", url).out
+            removed = sweepflow("tables", "drop", "app.orders", *arguments, "--store", url).out
+            assert re.findall(r"\d+", removed) == ["34", "34"]
+        assert "app.orders" not in sweepflow("tables", "list", "--store", url).out
 
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("arguments", "code", "word", "sentence"),
+        ("arguments", "code", "expected", "named"),
         [
-            (["tables", "show", "app.x"], 3, "unknown_table", "app.x does not exist"),
-            (["tables", "drop", "app.x"], 3, "unknown_table", "app.x does not exist"),
-            (["tables", "truncate", "app.x", "--dry-run"], 3, "unknown_table", "app.x does not exist"),
-            (["tables", "create", "nodot"], 2, "bad_value", "'nodot' is not a table name"),
-            (["tables", "create", "sweep.x"], 2, "bad_value", "the namespace 'sweep' is the system's own"),
-            (["tables", "create", "a." + "x" * 200], 2, "bad_value", "at most 128"),
-            (["tables", "create", "a.b", "--retention", "soon"], 2, "bad_value", "'soon' is not a time"),
+            (["tables", "show", "app.x"], 3, {"error": "unknown_table"}, "app.x"),
+            (["tables", "drop", "app.x"], 3, {"error": "unknown_table"}, "app.x"),
+            (["tables", "truncate", "app.x", "--dry-run"], 3, {"error": "unknown_table"}, "app.x"),
+            (["tables", "create", "nodot"], 2, bad_value("table", "malformed"), "'nodot'"),
+            (["tables", "create", "sweep.x"], 2, bad_value("table", "reserved"), "'sweep'"),
+            (["tables", "create", "a." + "x" * 200], 2, bad_value("table", "too_long"), "128"),
+            (["tables", "create", "a.b", "--retention", "soon"], 2, bad_value("retention", "not_a_time"), "'soon'"),
         ],
     )
     def test_an_error_is_one_sentence_with_a_code_and_changes_nothing(
-        self, url: str, arguments: list[str], code: int, word: str, sentence: str
+        self, url: str, arguments: list[str], code: int, expected: dict[str, str], named: str
     ) -> None:
         for_people = sweepflow(*arguments, "--store", url)
         assert (for_people.code, for_people.out) == (code, "")
         assert for_people.err.count("\n") == 1
-        assert sentence in for_people.err
+        assert named in for_people.err
         for_scripts = sweepflow(*arguments, "--json", "--store", url)
         assert for_scripts.code == code
-        assert for_scripts.document["error"] == word
-        assert sentence in for_scripts.document["message"]
+        document = for_scripts.document
+        assert document.pop("message") in for_people.err
+        assert document == expected
         assert sweepflow("tables", "list", "--json", "--store", url).document == {"tables": []}
 
     def test_a_table_that_exists_is_a_conflict(self, url: str) -> None:
@@ -101,7 +125,9 @@ class TestErrors:
     def test_a_store_that_is_not_initialised_names_the_command_that_does_it(self, tmp_path: Path) -> None:
         answer = sweepflow("tables", "list", "--store", f"sqlite:///{tmp_path}/none.db")
         assert answer.code == 4
-        assert f"run 'sweepflow init --store sqlite:///{tmp_path}/none.db' once" in answer.err
+        assert isinstance(answer.error, NotInitialised)
+        assert answer.error.where == f"sqlite:///{tmp_path}/none.db"
+        assert f"sweepflow init --store {answer.error.where}" in answer.err
         assert not (tmp_path / "none.db").exists()
 
     def test_a_locked_store_is_told_apart(self, url: str, tmp_path: Path) -> None:
@@ -110,40 +136,47 @@ class TestErrors:
         answer = sweepflow("tables", "create", "app.x", "--store", url, SWEEPFLOW_SQLITE_BUSY_TIMEOUT_S="0.1")
         hog.close()
         assert answer.code == 4
-        assert "locked by another process for 0.1 s" in answer.err
+        assert isinstance(answer.error, StoreBusy)
+        assert answer.error.reason == "locked"
+        assert "0.1 s" in answer.err
 
     def test_a_newer_schema_is_told_apart(self, tmp_path: Path) -> None:
         SQLiteStore.initialise(tmp_path / "new.db", steps=[*STEPS, lambda connection: None])
         for arguments in (["tables", "list"], ["init"]):
             answer = sweepflow(*arguments, "--store", f"sqlite:///{tmp_path}/new.db")
             assert answer.code == 4
-            assert "upgrade sweepflow" in answer.err
+            assert isinstance(answer.error, NewerSchema)
+            assert (answer.error.found, answer.error.known) == (len(STEPS) + 1, len(STEPS))
 
     @pytest.mark.parametrize(
-        ("address", "sentence"),
+        ("address", "reason"),
         [
-            ("oracle:x", "unknown kind of store"),
-            ("nonsense", "is not a store address"),
-            ("sqlite://x", "names no file"),
-            ("sqlite:///", "names no file"),
-            ("memory:x", "takes nothing"),
+            ("oracle:x", "unknown"),
+            ("nonsense", "malformed"),
+            ("sqlite://x", "missing"),
+            ("sqlite:///", "missing"),
+            ("memory:x", "unexpected"),
         ],
     )
-    def test_a_bad_address_is_explained(self, address: str, sentence: str) -> None:
+    def test_a_bad_address_is_explained(self, address: str, reason: str) -> None:
         answer = sweepflow("tables", "list", "--store", address)
         assert answer.code == 2
-        assert sentence in answer.err
+        assert answer.error
+        assert (answer.error.field, answer.error.reason) == ("store", reason)
+        assert answer.err == f"error: {answer.error}\n"
 
     def test_a_folder_that_cannot_be_written_is_a_sentence(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("x")
         answer = sweepflow("init", "--store", f"sqlite:///{tmp_path}/file/store.db")
         assert answer.code == 4
-        assert "store: " in answer.err
+        assert isinstance(answer.error, StoreError)
+        assert f"{tmp_path}/file" in answer.err
 
     def test_a_bad_setting_is_named(self, url: str) -> None:
         answer = sweepflow("tables", "list", "--store", url, SWEEPFLOW_SQLITE_DURABILITY="maybe")
         assert answer.code == 2
-        assert "setting sqlite_durability" in answer.err
+        assert answer.error
+        assert answer.error.field == "setting sqlite_durability"
 
     def test_unknown_commands_and_options_are_usage_errors(self, url: str) -> None:
         assert sweepflow("tabels").code == 2
@@ -153,10 +186,13 @@ class TestErrors:
 
 def test_help_tells_the_exit_codes_and_every_command() -> None:
     answer = sweepflow("--help")
-    assert "Exit codes" in answer.out
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert codes
+    for code in (0, *codes, EXIT_DEFECT):
+        assert re.search(rf"\b{code}\b", answer.out), code
     assert "tables" in answer.out
     assert "init" in answer.out
-    assert sweepflow("--version").out.startswith("sweepflow 0.")
+    assert sweepflow("--version").out == f"sweepflow {version('sweepflow')}\n"
 
 
 class TestStrategies:
@@ -167,22 +203,28 @@ class TestStrategies:
         assert changed["scan_due"]["why"] == "markers"
         shown = sweepflow("tables", "show", "app.orders", "--json", "--store", url).document
         assert shown["scan_due"] == changed["scan_due"]
-        again = sweepflow("tables", "set-strategy", "app.orders", "thorough", "--store", url)
-        assert (again.code, "is thorough already" in again.out, "legacy-sweep app.orders" in again.out) == (
-            0,
-            True,
-            True,
-        )
+        change = ["tables", "set-strategy", "app.orders", "thorough", "--store", url]
+        again = sweepflow(*change, "--json").document
+        assert (again["before"], again["strategy"], again["scan_due"]) == ("thorough", "thorough", changed["scan_due"])
+        for_people = sweepflow(*change)
+        assert for_people.code == 0
+        for named in ("thorough", "legacy-sweep app.orders", str(changed["scan_due"]["since"])):
+            assert named in for_people.out
+        assert "conservative" not in for_people.out.splitlines()[0]
 
     def test_who_leaves_the_table_out_of_all_turns_is_told_that_nobody_will_do_it(self, url: str) -> None:
         sweepflow("tables", "create", "app.orders", "--store", url)
         change = ["tables", "set-strategy", "app.orders", "thorough"]
         told = sweepflow(*change, "--store", url, SWEEPFLOW_LEGACY_NEVER="app.*")
-        assert "it has to be asked for: the DAG legacy_sweep leaves it out (setting legacy_never)" in told.out
+        assert NotByTurns.NEVER.sentence in told.out
         show = ["tables", "show", "app.orders", "--json", "--store", url]
         shown = sweepflow(*show, SWEEPFLOW_LEGACY_BUDGET_S="0").document
-        assert "legacy_budget_s" in shown["scan_not_by_turns"]
-        assert sweepflow(*show).document["scan_not_by_turns"] is None
+        assert shown["scan_not_by_turns_code"] == "legacy_budget_s"
+        assert shown["scan_not_by_turns"] == NotByTurns.BUDGET.sentence
+        shown = sweepflow(*show, SWEEPFLOW_LEGACY_NEVER="app.*").document
+        assert shown["scan_not_by_turns_code"] == "legacy_never"
+        by_turns = sweepflow(*show).document
+        assert (by_turns["scan_not_by_turns"], by_turns["scan_not_by_turns_code"]) == (None, None)
 
     def test_a_table_or_strategy_that_does_not_exist_is_refused(self, url: str) -> None:
         assert sweepflow("tables", "set-strategy", "app.nowhere", "thorough", "--store", url).code == 3

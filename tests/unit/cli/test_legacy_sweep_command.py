@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.cli.legacy_sweep import CUT_SHORT, how_to_resume
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import LegacySweepOfOtherRows, LegacySweepRunning
+from sweep_tasks.legacy.due import Undone
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RunState
 from sweep_tasks.legacy.run import LegacySweep
@@ -78,8 +82,9 @@ def test_the_same_command_goes_on_from_a_row_too_and_one_that_began_anew_says_ho
     assert [each["begun"] for each in seen] == ["start", "resume", "resume"]
     assert [each["this_time"]["cells"] for each in seen] == [7, 7, 6]
     assert seen[-1]["stopped"] is None
-    anew = ask("--anew", "--max-cells", "7")
-    assert "the same command without --anew goes on from here" in anew.out
+    anew = ask("--anew", "--max-cells", "7").out
+    assert how_to_resume(anew=True) in anew
+    assert how_to_resume(anew=True) != how_to_resume(anew=False)
 
 
 def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
@@ -94,16 +99,17 @@ def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
 def test_who_cancels_is_told_that_it_stays_cancelled(table: Store) -> None:
     legacy_sweep("--max-cells", "10")
     said = " ".join(ask("--cancel").out.split())
-    assert f"leaves the table alone until somebody goes on: 'sweepflow legacy-sweep {T}'" in said
+    assert f"legacy-sweep {T}" in said
 
 
 def test_part_of_the_table_does_not_drop_what_a_run_of_all_of_it_has_done(table: Store) -> None:
     _, first = legacy_sweep("--max-cells", "25")
     for other in (["--from-row", b"050".hex()], ["--stop-at", "1"]):
-        code, refused = legacy_sweep(*other)
-        assert (code, refused["error"]) == (5, "exists")
-        assert f"run {first['run']} of {T}" in refused["message"]
-        assert f"has done {first['ranges_done']} of 6 ranges" in refused["message"]
+        refused = ask(*other, "--json")
+        assert (refused.code, refused.document["error"]) == (5, "exists")
+        assert isinstance(refused.error, LegacySweepOfOtherRows)
+        assert (refused.error.table, refused.error.run) == (T, first["run"])
+        assert (refused.error.done, refused.error.ranges) == (first["ranges_done"], 6)
     assert legacy_sweep("--status")[1]["run"] == first["run"]
     assert legacy_sweep("--from-row", b"050".hex(), "--anew")[1]["cells"] == 10
 
@@ -122,8 +128,8 @@ def test_a_table_that_is_dropped_takes_its_run_along(table: Store, sqlite_url: s
 def test_a_store_that_just_learned_the_time_says_when_to_come_back(sqlite: Store) -> None:
     sqlite.create_table(T, TableMetadata(SweepStrategy.CONSERVATIVE))
     code, refused = legacy_sweep()
-    assert (code, refused["error"]) == (2, "not_yet")
-    assert "try again 3600 s after that" in refused["message"]
+    assert (code, refused["error"], refused["reason"]) == (2, "not_yet", "too_recent")
+    assert "3600 s" in refused["message"]
     assert legacy_sweep("--status")[0] == 3, "there is no run"
 
 
@@ -131,15 +137,17 @@ def test_what_is_still_due_is_said(table: Store, sqlite_url: str) -> None:
     for strategy in ("conservative", "thorough"):
         assert sweepflow("tables", "set-strategy", str(T), strategy, "--store", sqlite_url).code == 0
     said = " ".join(ask().out.split())
-    assert "is still due: the conservative queue was not swept as far as the change" in said
+    assert Undone.QUEUE.sentence in said
     assert legacy_sweep()[1]["still_due"] == "queue"
 
 
 def test_a_second_start_says_who_is_at_work(table: Store, settings: Settings) -> None:
     LegacySweep(table, settings, SystemClock(), "ada at host-7").start(LegacyOrder(T))
-    code, refused = legacy_sweep()
-    assert (code, refused["error"]) == (5, "exists")
-    assert "ada at host-7" in refused["message"]
+    refused = ask("--json")
+    assert (refused.code, refused.document["error"]) == (5, "exists")
+    assert isinstance(refused.error, LegacySweepRunning)
+    assert refused.error.owner == "ada at host-7"
+    assert refused.error.owner in refused.document["message"]
 
 
 def test_part_of_the_table_from_a_row_on(table: Store) -> None:
@@ -159,8 +167,7 @@ def test_part_of_the_table_from_a_row_on(table: Store) -> None:
 )
 def test_bad_input_is_refused_before_anything_is_done(table: Store, arguments: list[str], field: str) -> None:
     code, refused = legacy_sweep(*arguments)
-    assert (code, refused["error"]) == (2, "bad_value")
-    assert refused["message"].startswith(f"{field}: ")
+    assert (code, refused["error"], refused["field"]) == (2, "bad_value", field)
     assert LegacySweep(table, Settings(), SystemClock()).standing(T) is None
 
 
@@ -176,7 +183,7 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on from here" in said
+    assert how_to_resume(anew=False) in " ".join(said.split())
     paused = sweep.standing(T)
     assert paused
     assert (paused.run.state, paused.run.why) == (RunState.PAUSED, "interrupted")
@@ -187,5 +194,7 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
 def test_people_are_told_in_a_sentence(table: Store) -> None:
     ended = ask("--max-cells", "10")
     assert ended.code == 0
-    assert "versions removed" in ended.out
-    assert "stopped at the limit of cells; the same command goes on from here" in ended.out
+    assert f"{CUT_SHORT['cells']}; {how_to_resume(anew=False)}" in ended.out
+    done = legacy_sweep("--status")[1]
+    figures = set(re.findall(r"\w+", ended.out))
+    assert {done["run"], *(str(done[name]) for name in ("sweep_ts", "cells", "deleted", "versions"))} <= figures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sweep_tasks.errors import NoTombstones, UnknownNode
 from tests.support.command import sweepflow
 
 NODE = '{"one": {"data": "/nowhere"}}'
@@ -15,18 +16,23 @@ CASSANDRA = "cassandra://127.0.0.1:1/nobody"
 def test_no_node_is_told_with_the_setting_that_describes_them(name: str) -> None:
     answer = sweepflow("compaction", name, "--store", CASSANDRA)
     assert (answer.code, answer.out) == (2, "")
-    assert "error: setting compaction_nodes: names no node" in answer.err
+    assert answer.error
+    assert (answer.error.field, answer.error.reason) == ("setting compaction_nodes", "empty")
+    assert answer.err == f"error: {answer.error}\n"
 
 
 def test_a_node_that_is_not_described_is_told_with_those_that_are() -> None:
     chosen = ["--node", "one", "--node", "two", "--store", CASSANDRA]
     answer = sweepflow("compaction", "run", *chosen, "--json", SWEEPFLOW_COMPACTION_NODES=NODE)
-    assert (answer.code, answer.document["error"]) == (3, "not_found")
-    assert answer.document["message"] == "node: 'two' is not in setting compaction_nodes; there are one"
+    assert (answer.code, answer.document["error"], answer.document["field"]) == (3, "not_found", "node")
+    assert isinstance(answer.error, UnknownNode)
+    assert (answer.error.name, answer.error.known) == ("two", ("one",))
+    assert answer.document["message"] == str(answer.error)
 
 
 @pytest.mark.parametrize("nodes", ["{}", NODE])
 def test_a_store_without_tombstones_says_so(nodes: str) -> None:
     answer = sweepflow("compaction", "run", "--store", "sqlite:///store.db", "--json", SWEEPFLOW_COMPACTION_NODES=nodes)
     assert (answer.code, answer.document["error"]) == (2, "not_yet")
-    assert "sqlite is not a Cassandra" in answer.document["message"]
+    assert isinstance(answer.error, NoTombstones)
+    assert answer.error.store == "sqlite"

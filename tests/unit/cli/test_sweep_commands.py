@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue, NotInitialised
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.opening import open_store
-from sweep_tasks.queue.encoding import cells_column, shared_row
+from sweep_tasks.queue.encoding import cells_column, read_write, shared_row
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
@@ -134,28 +136,34 @@ class TestSweep:
     def test_people_get_a_table(self, url: str) -> None:
         shown = sweep_now("--dry-run", "--store", url)
         assert shown.code == 0
-        assert "range deletes" in shown.out
-        assert "done" in shown.out
-        assert "a dry run: nothing was changed" in shown.out
+        for name in ("strategy", "shard", "progress", "entries", "range_deletes"):
+            assert name.replace("_", " ") in shown.out
+        assert shown.out.count("done") == 2
+        end_of_table = "└"
+        assert not shown.out.splitlines()[-1].startswith(end_of_table), "a dry run is said to be one"
+        assert sweep_now("--store", url).out.splitlines()[-1].startswith(end_of_table)
 
     @pytest.mark.parametrize(
-        ("arguments", "code", "sentence"),
+        ("arguments", "field", "reason"),
         [
-            (["--stop-at", "99999999"], 2, "stop_at: 99999999 is above"),
-            (["--shard", "1"], 2, "shard: 1 does not exist; there are 1, from 0"),
-            (["--shard", "-1"], 2, "shard: -1 does not exist"),
-            (["--strategy", "nothing"], 2, "strategy: nothing is never swept; give conservative or thorough"),
+            (["--stop-at", "99999999"], "stop_at", "too_high"),
+            (["--shard", "1"], "shard", "unknown"),
+            (["--shard", "-1"], "shard", "unknown"),
+            (["--strategy", "nothing"], "strategy", None),
         ],
     )
     def test_what_cannot_be_done_is_a_sentence_and_changes_nothing(
-        self, url: str, arguments: list[str], code: int, sentence: str
+        self, url: str, arguments: list[str], field: str, reason: str | None
     ) -> None:
         before = versions(url)
         for_people = sweep_now(*arguments, "--store", url)
-        assert (for_people.code, for_people.out) == (code, "")
-        assert sentence in for_people.err
+        assert (for_people.code, for_people.out) == (2, "")
+        assert for_people.err.strip() == f"error: {for_people.error}"
+        assert arguments[1] in for_people.err
         for_scripts = sweep_now(*arguments, "--json", "--store", url)
-        assert (for_scripts.code, for_scripts.document["error"]) == (code, "bad_value")
+        document = for_scripts.document
+        assert (for_scripts.code, document["error"]) == (2, "bad_value")
+        assert (document["field"], document.get("reason")) == (field, reason)
         assert versions(url) == before
         with open_store(url, Settings()) as store:
             assert Thresholds(store).of_strategy(SweepStrategy.CONSERVATIVE) == 0
@@ -168,7 +176,7 @@ class TestSweep:
         for name in (["sweep"], ["queue", "quarantine", "list"]):
             answer = sweepflow(*name, "--store", f"sqlite:///{tmp_path}/none.db")
             assert answer.code == 4
-            assert "sweepflow init" in answer.err
+            assert isinstance(answer.error, NotInitialised)
 
 
 class TestStatus:
@@ -196,7 +204,7 @@ class TestStatus:
         assert shown.code == 0
         assert shown.out.count("conservative") == shown.out.count("thorough") == 3
         assert "never" in shown.out
-        assert "0 open transactions; 0 protections" in shown.out
+        assert re.findall(r"\d+", shown.out.splitlines()[-1])[1:] == ["0", "0"], "open transactions, protections"
 
 
 class TestQueue:
@@ -206,10 +214,13 @@ class TestQueue:
                 {"strategy": "conservative", "shard": 0, "entries": 3, "rows": 1, "dedicated_rows": 0, "partitions": 1}
             ]
         }
-        assert "dedicated rows" in sweepflow("queue", "show", "--store", url, COLUMNS="200").out
+        for_people = sweepflow("queue", "show", "--store", url, COLUMNS="200").out
+        for name in ("strategy", "shard", "entries", "rows", "dedicated_rows", "partitions"):
+            assert name.replace("_", " ") in for_people
 
     def test_an_empty_queue_is_said_to_be_empty(self, sqlite_url: str) -> None:
-        assert sweepflow("queue", "show", "--store", sqlite_url).out == "the queue is empty\n"
+        for_people = sweepflow("queue", "show", "--store", sqlite_url)
+        assert (for_people.code, for_people.out.count("\n")) == (0, 1)
         assert sweepflow("queue", "show", "--json", "--store", sqlite_url).document == {"shards": []}
 
     def test_encode_and_decode_a_line_each(self) -> None:
@@ -236,27 +247,33 @@ class TestQueue:
 
 class TestQuarantine:
     def test_what_was_set_aside_is_listed_and_judged_anew_once_the_cause_is_gone(self, url: str) -> None:
-        entry = b"\x00\x0dapp.elsewhere\x01r\x01c\x00"
+        entry, garbled = b"\x00\x0dapp.elsewhere\x01r\x01c\x00", b"\x02"
         with open_store(url, Settings()) as store:
             row = shared_row(0, SweepStrategy.CONSERVATIVE, 0)
-            store.put(1, {QUEUE_CELLS: {Cell(row, cells_column(1, 0)): entry, Cell(row, cells_column(1, 1)): b"\x02"}})
-        assert sweepflow("queue", "quarantine", "list", "--store", url).out == "nothing is set aside\n"
+            store.put(1, {QUEUE_CELLS: {Cell(row, cells_column(1, 0)): entry, Cell(row, cells_column(1, 1)): garbled}})
+        ask = ("queue", "quarantine", "list", "--store", url)
+        assert sweepflow(*ask, "--json").document == {"quarantined": []}
+        assert sweepflow(*ask).out.count("\n") == 1
         swept = sweep_now("--json", "--store", url).document["shards"][0]
         assert (swept["quarantined"], swept["entries"]) == (2, 3)
-        listed = sweepflow("queue", "quarantine", "list", "--json", "--store", url).document["quarantined"]
+        with pytest.raises(BadValue) as unreadable:
+            read_write(garbled)
+        listed = sweepflow(*ask, "--json").document["quarantined"]
+        of_no_table, of_no_form = (each["reason"] for each in listed)
         assert listed == [
             {"strategy": "conservative", "shard": 0, "start": 1, "reason": reason}
-            for reason in (
-                "table: app.elsewhere does not exist and was never dropped",
-                "bytes: no queued write starts with 02",
-            )
+            for reason in (of_no_table, of_no_form)
         ]
+        assert "app.elsewhere" in of_no_table
+        assert of_no_form == str(unreadable.value)
+        assert of_no_form in sweepflow(*ask, COLUMNS="200").out
         retry = ("queue", "quarantine", "retry", "--store", url)
-        assert sweepflow(*retry).out == "0 judged, 2 still set aside\n"
+        assert sweepflow(*retry, "--json").document == {"judged": 0, "left": 2}
+        assert re.findall(r"\d+", sweepflow(*retry).out) == ["0", "2"]
         sweepflow("tables", "create", "app.elsewhere", "--store", url)
         assert sweepflow(*retry, "--json").document == {"judged": 1, "left": 1}
-        left = sweepflow("queue", "quarantine", "list", "--json", "--store", url).document["quarantined"]
-        assert [each["reason"] for each in left] == ["bytes: no queued write starts with 02"]
+        left = sweepflow(*ask, "--json").document["quarantined"]
+        assert [each["reason"] for each in left] == [of_no_form]
 
 
 class TestScenario:
@@ -310,16 +327,19 @@ def test_help_names_the_new_commands() -> None:
 def test_a_file_that_is_not_there_is_a_sentence() -> None:
     for translate in ("encode", "decode"):
         answer = sweepflow("queue", translate, "/nowhere/lines.jsonl")
-        assert answer.code == 2
-        assert "/nowhere/lines.jsonl can't be read" in answer.err
+        assert (answer.code, answer.err) == (2, f"error: {answer.error}\n")
+        assert answer.error
+        assert (answer.error.field, answer.error.reason) == ("file", "unreadable")
+        assert "/nowhere/lines.jsonl" in answer.err
 
 
 def test_brackets_in_a_message_are_shown_as_they_are(tmp_path: Path) -> None:
-    assert "'[/]' is not a table name" in sweepflow("tables", "create", "[/]", "--store", "memory:").err
+    assert "'[/]'" in sweepflow("tables", "create", "[/]", "--store", "memory:").err
     assert f"{tmp_path}/[red]x" in sweepflow("tables", "list", "--store", f"sqlite:///{tmp_path}/[red]x").err
 
 
 def test_a_negative_stop_is_refused_in_a_dry_run_as_well() -> None:
     answer = sweepflow("sweep", "--stop-at", "-5", "--dry-run", "--store", "memory:")
     assert answer.code == 2
-    assert "stop_at" in answer.err
+    assert answer.error
+    assert (answer.error.field, answer.error.reason) == ("stop_at", "out_of_range")

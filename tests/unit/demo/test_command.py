@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.environment import LEAST_JAVA, java_problem
 from sweep_tasks.config import Settings
+from sweep_tasks.demo.measure import measure
+from sweep_tasks.demo.shop import INVOICES
+from sweep_tasks.demo.workload import BACKUP_ID, MINUTES
+from sweep_tasks.errors import BadValue, ForeignStore, JavaMissing
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.opening import open_store
 from sweep_tasks.store import initialise_store
@@ -41,8 +47,14 @@ class TestFromAnEmptyFolder:
         assert shown.document["after"]["bytes_used"] < shown.document["before"]["bytes_used"]
 
     def test_progress_is_shown_beside_it(self, shown: Answer) -> None:
-        for part in ("6 hours of a shop's history", "before the sweep", "4 sweeps", "after the sweep"):
-            assert part in shown.err
+        done = [line for line in shown.err.splitlines() if line.startswith("✓")]
+        assert [re.findall(r"[\d,]+", line)[0] for line in done] == [
+            str(MINUTES // 60),
+            f"{shown.document['before']['versions']:,}",
+            str(len(shown.document["shards"])),
+            f"{shown.document['after']['versions']:,}",
+        ]
+        assert shown.document["store"] not in shown.err, "no earlier store is replaced"
 
     def test_the_store_is_there_to_look_at(self, shown: Answer, folder: Path) -> None:
         status = sweepflow("status", "--store", shown.document["store"], "--json", cwd=folder)
@@ -59,9 +71,12 @@ def test_people_get_the_report_and_are_told_that_an_earlier_store_goes(tmp_path:
     (tmp_path / "demo.db").touch()
     answer = sweepflow("demo", "--engine", "local", "--shards", "1", "--folder", str(tmp_path), COLUMNS="100")
     assert answer.code == 0, answer.err
-    assert "is from an earlier demo and is replaced" in answer.err
-    for heading in ("What the sweep did", "The store, before and after", "that are still kept, and why"):
-        assert heading in answer.out
+    url = f"sqlite:///{tmp_path}/demo.db"
+    assert url in answer.err, "the earlier store that is replaced"
+    with open_store(url, Settings()) as store:
+        kept = sum(measure(store).versions.values())
+    for shown in ("conservative", "thorough", f"{kept:,}", BACKUP_ID, str(INVOICES)):
+        assert shown in answer.out
     assert f"sweepflow sweep --store sqlite:///{tmp_path}/demo.db" in answer.out
 
 
@@ -71,8 +86,9 @@ def test_somebody_elses_store_is_left_alone(tmp_path: Path) -> None:
     with open_store(url, Settings()) as store:
         store.create_table(TableRef.parse("app.items"), TableMetadata())
     answer = sweepflow("demo", "--engine", "local", "--folder", str(tmp_path))
-    assert answer.code == 2
-    assert "holds tables that no demo made; name another folder" in answer.err
+    assert (answer.code, answer.err) == (2, f"error: {answer.error}\n")
+    assert isinstance(answer.error, BadValue)
+    assert answer.error.field == "folder"
     with open_store(url, Settings()) as store:
         assert TableRef.parse("app.items") in store.tables()
 
@@ -82,8 +98,9 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
         theirs.execute("CREATE TABLE theirs (x)")
     theirs.close()
     answer = sweepflow("demo", "--engine", "local", "--folder", str(tmp_path))
-    assert answer.code == 4
-    assert "is a SQLite file of another program" in answer.err
+    assert (answer.code, answer.err) == (4, f"error: {answer.error}\n")
+    assert isinstance(answer.error, ForeignStore)
+    assert answer.error.reason == "another_program"
 
 
 def test_a_store_for_looking_at_is_made_once(tmp_path: Path) -> None:
@@ -97,8 +114,11 @@ def test_a_store_for_looking_at_is_made_once(tmp_path: Path) -> None:
 def test_without_java_there_is_one_sentence_and_nothing_else(tmp_path: Path, how: list[str]) -> None:
     answer = sweepflow("demo", *how, cwd=tmp_path, PATH=str(Path(sys.executable).parent))
     assert answer.code == 4
-    assert answer.err.startswith("error: java: Spark needs it")
-    assert "install Java 17 or later" in answer.err
+    assert isinstance(answer.error, JavaMissing)
+    assert (answer.error.field, answer.error.reason) == ("java", "missing")
+    assert answer.err == f"error: {answer.error}\n"
+    for named in ("Spark", str(LEAST_JAVA)):
+        assert named in answer.err
     assert len(answer.err.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -114,14 +134,17 @@ def test_make_run_asks_for_java_before_it_installs_anything(tmp_path: Path) -> N
         check=False,
     )
     assert asked.returncode == 2
-    assert asked.stderr.startswith("java: Spark needs it")
+    assert asked.stderr.splitlines()[0] == str(java_problem("no-such-program"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_airflow_is_not_asked_to_run_without_spark(tmp_path: Path) -> None:
     answer = sweepflow("demo", "--airflow", "--engine", "local", cwd=tmp_path)
     assert answer.code == 2
-    assert "leave out --engine or --airflow" in answer.err
+    assert answer.error
+    assert answer.error.field == "engine"
+    for option in ("--engine", "--airflow"):
+        assert option in answer.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -134,4 +157,5 @@ def test_one_shard_can_be_left_behind_for_somebody_to_find(tmp_path: Path) -> No
     assert behind == [("conservative", 1)]
     assert status.document["shards"][1]["backlog"]["entries_estimated"] > 1_000
     refused = sweepflow("demo", "--one-behind", "--engine", "local", "--folder", str(tmp_path))
-    assert (refused.code, "give --only-load as well" in refused.err) == (2, True)
+    assert (refused.code, refused.error and refused.error.field) == (2, "one_behind")
+    assert "--only-load" in refused.err

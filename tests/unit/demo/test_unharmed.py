@@ -9,7 +9,7 @@ import pytest
 
 from sweep_tasks.demo.engines import sweep_here
 from sweep_tasks.demo.shop import ORDERS, STOCK
-from sweep_tasks.demo.unharmed import Everything, everything, harm, readable_moments
+from sweep_tasks.demo.unharmed import Everything, Harm, everything, harm, readable_moments
 from sweep_tasks.model import MAX_TS, TableRef
 from tests.unit.demo.conftest import SETTINGS, Day, lived_through, visible
 
@@ -51,16 +51,16 @@ def test_a_sweep_does_no_harm(looked: Looked) -> None:
 
 
 def test_a_live_version_that_went_is_found(looked: Looked) -> None:
-    told = harm(looked.before, without(looked.after, STOCK, MAX_TS), looked.moments)
-    assert f"shop.stock: 1 cells read differently at {MAX_TS}" in told
+    found = harm(looked.before, without(looked.after, STOCK, MAX_TS), looked.moments)
+    assert Harm(STOCK, MAX_TS, cells=1) in found
 
 
 def test_a_version_that_a_protection_covers_is_missed(looked: Looked) -> None:
     at = looked.day.loaded.backup_ts
     assert at in looked.moments[ORDERS]
     assert at not in looked.moments[STOCK]
-    told = harm(looked.before, without(looked.after, ORDERS, at), looked.moments)
-    assert f"shop.orders: 1 cells read differently at {at}" in told
+    found = harm(looked.before, without(looked.after, ORDERS, at), looked.moments)
+    assert Harm(ORDERS, at, cells=1) in found
 
 
 def test_moments_that_were_swept_are_not_asked_for(looked: Looked) -> None:

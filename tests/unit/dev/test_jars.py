@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep_tasks.dev.jars import ARTIFACT, NAME, VERSION, Say, cassandra_jars
+from sweep_tasks.dev.jars import ARTIFACT, GROUP, NAME, VERSION, Say, cassandra_jars
 from sweep_tasks.errors import JarsMissing
 from tests.support.processes import in_processes
 
@@ -60,17 +60,22 @@ def fetch_slowly(number: int, cache: Path) -> list[str]:
 def test_a_download_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fail_halfway(draft: Path, _say: Say) -> None:
         (draft / JARS[0]).write_text("half")
-        raise JarsMissing("cassandra: no network")
+        raise problem
 
-    with pytest.raises(JarsMissing, match="no network"):
+    problem = JarsMissing("cassandra: no network", reason="download_failed")
+    with pytest.raises(JarsMissing) as refused:
         cassandra_jars(tmp_path, silent, fail_halfway)
+    assert refused.value is problem
     assert [file.name for file in tmp_path.iterdir()] == [f"{NAME}.lock"]
     assert cassandra_jars(tmp_path, silent, write_jars).is_dir()
 
 
 def test_a_download_without_cassandra_itself_is_not_taken(tmp_path: Path) -> None:
-    with pytest.raises(JarsMissing, match=r"does not hold Cassandra itself.*check that 'mvn'"):
+    with pytest.raises(JarsMissing) as refused:
         cassandra_jars(tmp_path, silent, lambda draft, _: (draft / "another.jar").touch())
+    assert refused.value.reason == "incomplete"
+    for named in ("'mvn'", f"{GROUP}:{ARTIFACT}:{VERSION}"):
+        assert named in str(refused.value)
     assert not (tmp_path / NAME).exists()
 
 
@@ -83,28 +88,35 @@ def test_the_draft_of_a_process_that_was_killed_goes_with_the_next_download(tmp_
 
 def test_a_cache_that_can_not_be_written_is_named_with_its_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(JarsMissing, match=r"cache_folder: .*file.*SWEEPFLOW_CACHE_FOLDER"):
+    with pytest.raises(JarsMissing) as refused:
         cassandra_jars(tmp_path / "file", silent, write_jars)
+    assert (refused.value.field, refused.value.reason) == ("cache_folder", "unusable")
+    for named in (str(tmp_path / "file"), "SWEEPFLOW_CACHE_FOLDER"):
+        assert named in str(refused.value)
 
 
 def test_a_machine_without_downloaders_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        JarsMissing, match=r"neither Maven nor the Ivy of PySpark.*org\.apache\.cassandra:cassandra-all"
-    ):
+    with pytest.raises(JarsMissing) as refused:
         cassandra_jars(tmp_path / "cache", silent)
+    assert (refused.value.reason, refused.value.complaints) == ("no_downloader", {})
+    for named in ("Maven", "Ivy", f"{GROUP}:{ARTIFACT}"):
+        assert named in str(refused.value)
 
 
 def test_what_is_downloaded_and_what_a_downloader_complains_of_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "mvn"
-    program.write_text("#!/bin/sh\necho '[INFO] looking'\necho '[ERROR] it is not to be had'\nexit 1\n")
+    complaint = "[ERROR] repository unreachable"
+    program.write_text(f"#!/bin/sh\necho '[INFO] looking'\necho '{complaint}'\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     said: list[str] = []
-    with pytest.raises(JarsMissing, match=r"Maven: \[ERROR\] it is not to be had"):
+    with pytest.raises(JarsMissing) as refused:
         cassandra_jars(tmp_path / "cache", said.append)
+    assert (refused.value.reason, refused.value.complaints) == ("download_failed", {"Maven": complaint})
+    assert complaint in str(refused.value)
     assert len(said) == 1
-    assert "about 65 MB" in said[0]
+    assert "65 MB" in said[0]
     assert str(tmp_path / "cache") in said[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep_tasks.dev.node import Node
+from sweep_tasks.dev.node import SAID_NOTHING, Node
 from sweep_tasks.dev.state import ClusterState
 
 
@@ -19,7 +19,7 @@ def test_the_cause_is_shown_and_not_what_followed_from_it(node: Node) -> None:
     node.log.write_text(
         "INFO  [main] starting\n"
         "ERROR [main] Fatal configuration error\n"
-        "ConfigurationException: the port is in use\n"
+        "ConfigurationException: port 7000 taken\n"
         + "\tat org.apache.cassandra.net.Bind\n" * 30
         + "\t... 30 more\n"
         + "INFO  [StorageServiceShutdownHook] Cassandra shutdown complete\n" * 30
@@ -27,7 +27,7 @@ def test_the_cause_is_shown_and_not_what_followed_from_it(node: Node) -> None:
     assert node.last_words().splitlines() == [
         "INFO  [main] starting",
         "ERROR [main] Fatal configuration error",
-        "ConfigurationException: the port is in use",
+        "ConfigurationException: port 7000 taken",
     ]
 
 
@@ -39,11 +39,11 @@ def test_only_the_end_is_shown(node: Node) -> None:
 
 
 def test_a_node_that_said_nothing_is_said_to_have(node: Node) -> None:
-    assert node.last_words() == "it said nothing"
+    assert node.last_words() == SAID_NOTHING
 
 
 def test_its_tools_are_programs_that_need_to_be_told_nothing(node: Node) -> None:
-    node._write_tools()
+    node.write_tools()
     described = node.for_compaction()
     assert described.pop("data") == str(node.folder / "data")
     assert set(described) == {"nodetool", "sstabledump", "sstablemetadata"}

@@ -9,7 +9,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, NotInitialised, SweepflowError, UnknownTable
+from sweep_tasks.errors import AlreadySwept, BadValue, NotInitialised, RecordExists, SweepflowError, UnknownTable
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.observation.entering import OPERATIONS
 from sweep_tasks.observation.tally import Tally
@@ -124,7 +124,12 @@ def other_tables(sqlite: Store, catalog: ProtectionCatalog) -> int:
     ("attempt", "kind", "attributes", "shown"),
     [
         (too_old, AlreadySwept, {"ts": 50, "earliest": 90}, ["50", "90"]),
-        (other_tables, AlreadyExists, {}, ["backup/monday/protect"]),
+        (
+            other_tables,
+            RecordExists,
+            {"record_id": "backup/monday/protect", "reason": "different"},
+            ["backup/monday/protect"],
+        ),
         (lambda *_: protect(tables="shop.none"), UnknownTable, {"table": TableRef.parse("shop.none")}, ["shop.none"]),
         (lambda *_: protect(tables=" , "), BadValue, {"field": "targets"}, []),
         (lambda *_: protect(timestamp="soon"), BadValue, {"field": "timestamp"}, ["soon"]),
