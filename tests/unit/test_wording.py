@@ -61,28 +61,28 @@ def test_every_file_that_may_know_wording_is_there() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "assert 'the moon is made of cheese' in told",
-        "assert told.startswith(f'the moon is made of cheese of {x}')",
-        "with pytest.raises(ValueError, match='the moon is made of cheese'): ...",
-        "@pytest.mark.parametrize('told', ['the moon is made of cheese'])\ndef test_x(): ...",
-        "page.get_by_text('the moon is made of cheese').click()",
-        "told = 'the moon is made of cheese'\nassert told in said",
+        "assert 'green ideas sleep furiously' in told",
+        "assert told.startswith(f'green ideas sleep furiously of {x}')",
+        "with pytest.raises(ValueError, match='green ideas sleep furiously'): ...",
+        "@pytest.mark.parametrize('told', ['green ideas sleep furiously'])\ndef test_x(): ...",
+        "page.get_by_text('green ideas sleep furiously').click()",
+        "told = 'green ideas sleep furiously'\nassert told in said",
     ],
 )
 def test_a_sentence_is_found_wherever_it_is_compared(code: str) -> None:
-    assert [each.text.strip() for each in compared(ast.parse(code)) if "the moon" in each.text]
+    assert [each.text.strip() for each in compared(ast.parse(code)) if "green ideas" in each.text]
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        '"""The moon is made of cheese."""',
-        "assert told, 'the moon is made of cheese'",
-        "wait_until(ended, 'the moon is made of cheese')",
+        '"""Green ideas sleep furiously."""',
+        "assert told, 'green ideas sleep furiously'",
+        "wait_until(ended, 'green ideas sleep furiously')",
     ],
 )
 def test_what_explains_a_test_is_left_alone(code: str) -> None:
-    assert [each for each in compared(ast.parse(code)) if "moon" in each.text] == []
+    assert [each for each in compared(ast.parse(code)) if "ideas" in each.text] == []
 
 
 @cache
