@@ -134,7 +134,7 @@ class Workload:
         return found
 
     def name(self, table: TableRef) -> str:
-        return self._store._catalog.physical(table)
+        return self._store.catalog.physical(table)
 
     def qualified(self, table: TableRef) -> str:
         return ".".join(self._parts(table))
@@ -143,7 +143,7 @@ class Workload:
 
     @property
     def _session(self) -> Session:
-        return self._store._connection.session
+        return self._store.connection.session
 
     def _alter(self, table: TableRef, options: str) -> None:
         self._session.execute(f"ALTER TABLE {self.name(table)} WITH {options}")

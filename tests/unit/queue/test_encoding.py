@@ -236,7 +236,8 @@ class TestWhatIsRefused:
             assert refused.value.field == "strategy"
 
     def test_negative_numbers_have_no_place_in_a_row(self) -> None:
-        for encode in (lambda: shared_row(-1, THOROUGH, 0), lambda: cells_column(-1, 0)):
+        encoders: list[Callable[[], bytes]] = [lambda: shared_row(-1, THOROUGH, 0), lambda: cells_column(-1, 0)]
+        for encode in encoders:
             with pytest.raises(BadValue) as refused:
                 encode()
             assert (refused.value.field, "-1" in str(refused.value)) == ("value", True)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from sweep_tasks.encoding import var_long
@@ -84,7 +86,11 @@ class TestShards:
 
 @pytest.mark.parametrize("shard", [-1, 256])
 def test_a_shard_out_of_range_is_refused(progress: Progress, shard: int) -> None:
-    for use in (lambda: progress.of(CONSERVATIVE, shard), lambda: progress.advance(CONSERVATIVE, shard, 5)):
+    uses: list[Callable[[], int]] = [
+        lambda: progress.of(CONSERVATIVE, shard),
+        lambda: progress.advance(CONSERVATIVE, shard, 5),
+    ]
+    for use in uses:
         with pytest.raises(BadValue) as refused:
             use()
         assert (refused.value.field, refused.value.reason) == ("shard", "out_of_range")
