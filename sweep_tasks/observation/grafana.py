@@ -151,7 +151,7 @@ def rules(alerts: Iterable[Alert] = ALERTS) -> str:
                 "expr": alert.expression,
                 "for": alert.for_,
                 "labels": {"severity": alert.severity},
-                "annotations": annotations(alert),
+                "annotations": alert_texts(alert),
             }
             for alert in alerts
         ],
@@ -159,7 +159,7 @@ def rules(alerts: Iterable[Alert] = ALERTS) -> str:
     return json.dumps({"groups": [group]}, indent=2) + "\n"
 
 
-def annotations(alert: Alert) -> dict[str, str]:
+def alert_texts(alert: Alert) -> dict[str, str]:
     """The texts of an alert; Prometheus fills in the labels."""
     return {"summary": alert.summary, "description": f"What to do: {alert.do}."}
 

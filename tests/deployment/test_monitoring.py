@@ -88,7 +88,7 @@ def case(alert: str | None, **series: str) -> dict[str, Any]:
     expected = []
     for each in ALERTS:
         labels = {"severity": each.severity, **LABELS.get(each.name, {})}
-        annotations = grafana.annotations(each)
+        annotations = grafana.alert_texts(each)
         assert each.do in annotations["description"]
         for name, value in labels.items():
             annotations["summary"] = annotations["summary"].replace(f"{{{{ $labels.{name} }}}}", value)
