@@ -30,9 +30,9 @@ OURS = PROJECT["project"]["name"]
 PACKAGES = ("sweep_tasks", "spark_jobs")
 NOT_COPIED = (".*", "__pycache__", "*.egg-info", "build", "*.db")
 RESOLVE = """
-import json
 import sys
 from importlib.metadata import EntryPoint
+import json
 found = [EntryPoint(*each).load() for each in json.loads(sys.argv[1])]
 print(json.dumps([sys.modules[each.__module__].__file__ for each in found]))
 """
