@@ -33,8 +33,8 @@ RESOLVE = """
 import sys
 from importlib.metadata import EntryPoint
 import json
-found = [EntryPoint(*each).load() for each in json.loads(sys.argv[1])]
-print(json.dumps([sys.modules[each.__module__].__file__ for each in found]))
+found = [EntryPoint(*point).load() for point in json.loads(sys.argv[1])]
+print(json.dumps([sys.modules[kind.__module__].__file__ for kind in found]))
 """
 
 
