@@ -23,7 +23,7 @@ def test_a_number_of_nodes_other_than_one_or_three_is_refused(tmp_path: Path, no
     assert refused.error
     assert (refused.error.field, refused.error.reason) == ("nodes", "unsupported")
     assert refused.err == f"error: {refused.error}\n"
-    assert re.findall(r"\d+", refused.err) == ["1", "3", nodes]
+    assert {"1", "3", nodes} <= set(re.findall(r"\d+", refused.err))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,7 +29,7 @@ def test_a_cluster_has_one_node_or_three(tmp_path: Path, nodes: int) -> None:
     with pytest.raises(BadValue) as refused:
         LocalCluster(tmp_path, nodes)
     assert (refused.value.field, refused.value.reason) == ("nodes", "unsupported")
-    assert re.findall(r"-?\d+", str(refused.value)) == [*map(str, SIZES), str(nodes)]
+    assert {*map(str, SIZES), str(nodes)} <= set(re.findall(r"-?\d+", str(refused.value)))
 
 
 def test_its_address_names_every_node_and_a_copy_for_each(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_node_that_does_not_exist_is_named(tmp_path: Path, number: int) -> Non
     with pytest.raises(BadValue) as refused:
         kept(tmp_path).restart(number)
     assert refused.value.field == "node"
-    assert re.findall(r"\d+", str(refused.value)) == [str(number), "1", "3"]
+    assert {str(number), "1", "3"} <= set(re.findall(r"\d+", str(refused.value)))
 
 
 def test_removing_a_cluster_leaves_what_others_put_there(tmp_path: Path) -> None:
