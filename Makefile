@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 java:
-	@$(PYTHON) -c 'import sys; from spark_jobs.environment import java_problem; sys.exit(java_problem())'
+	@$(PYTHON) -c 'import sys; from spark_jobs.environment import java_problem; found = java_problem(); sys.exit(found and str(found))'
 
 # As root, Debian's package is installed, but not the server that it would make and start.
 POSTGRES_IS_HERE := { ls /usr/lib/postgresql/*/bin/postgres || command -v postgres; } > /dev/null 2>&1

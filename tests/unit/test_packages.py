@@ -32,8 +32,8 @@ NOT_COPIED = (".*", "__pycache__", "*.egg-info", "build", "*.db")
 RESOLVE = """
 import json, sys
 from importlib.metadata import EntryPoint
-found = [EntryPoint(*each).load() for each in json.loads(sys.argv[1])]
-print(json.dumps([sys.modules[each.__module__].__file__ for each in found]))
+loaded = [EntryPoint(*point).load() for point in json.loads(sys.argv[1])]
+print(json.dumps([sys.modules[one.__module__].__file__ for one in loaded]))
 """
 
 
@@ -131,8 +131,9 @@ def locked(name: str, pins: dict[str, list[str]]) -> Distribution:
 
 
 @pytest.fixture(scope="module")
-def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel_file(tmp_path_factory: pytest.TempPathFactory, pins: dict[str, list[str]]) -> Path:
     """Built once, without a network, from a copy of the tree without what lies around in it."""
+    locked("setuptools", pins)
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*NOT_COPIED))
     build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
