@@ -24,6 +24,9 @@ _SAME_MOMENT_S = 5.0
 _LOOK_AGAIN_S = 0.05
 _PATIENCE_S = 20.0
 
+_GUARD = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"']
+"""The kernel is asked to end the process with its parent. A parent that was killed before that is no longer its parent:
+that is why the process id of the parent, which follows as `$0`, is compared."""
 _long_lived_thread = ThreadPoolExecutor(1, thread_name_prefix="starts-processes")
 """The kernel ends a child when the *thread* that started it does; this one ends with our process."""
 
@@ -80,7 +83,7 @@ def start_process(command: list[str], log: Path, *, dies_with_parent: bool) -> S
     """In a session of its own, so that Ctrl-C at our terminal is not for it; `log` gets what it prints."""
     if not dies_with_parent:
         return _spawn(command, log)
-    guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    guard = [*_GUARD, str(os.getpid())] if shutil.which("setpriv") else []
     return _long_lived_thread.submit(_spawn, [*guard, *command], log).result()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sweep_tasks.cli.compaction import WORDS
 from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.statistics_file import BadLine
 from tests.support.command import Answer, sweepflow, sweepflow_process
 
 DENSE, CLEAN = [100, 0, 4096], [0, 0, 4096]
@@ -108,7 +109,9 @@ def test_a_bad_line_ends_it_without_a_plan(stats: Path) -> None:
     document = for_scripts.document
     assert for_people.err == f"error: {document['message']}\n"
     assert (for_scripts.code, document["error"]) == (2, "bad_value")
-    assert (document["field"], document["reason"]) == ("line 2, blocks[0], total_bytes", "not_a_count")
+    assert (document["field"], document["reason"]) == ("blocks[0], total_bytes", "not_a_count")
+    assert isinstance(for_people.error, BadLine)
+    assert for_people.error.line == 2
 
 
 @pytest.mark.parametrize(("content", "code"), [(b"nonsense", "bad_json"), (b'{"file":"\xff"}', "bad_value")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +87,16 @@ def test_a_process_outlives_the_thread_that_started_it(log: Path) -> None:
 def test_a_process_that_dies_with_its_parent_does_so_when_that_is_killed(log: Path) -> None:
     child = child_of_a_killed_parent(log, dies_with_parent=True)
     assert child.wait(PATIENCE_S)
+
+
+def test_a_process_whose_parent_was_killed_before_it_asked_to_die_with_it_does_not_go_on(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "setpriv"
+    slow.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which("setpriv")} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert child_of_a_killed_parent(log, dies_with_parent=True).wait(PATIENCE_S)
 
 
 def test_a_process_that_does_not_die_with_its_parent_goes_on(log: Path) -> None:
