@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pendulum
@@ -181,7 +181,8 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
 def test_it_is_as_light_or_dark_as_airflow_and_fits_a_narrow_window(
     airflow: LocalAirflow, lagging: QueuedStore, browser: Browser
 ) -> None:
-    for colours, background in (("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 28)")):
+    backgrounds: dict[Literal["light", "dark"], str] = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}
+    for colours, background in backgrounds.items():
         with somebody(browser, airflow, airflow.secrets.admin, colours) as operator:
             operator.open_sweeping()
             expect(operator.sweeping.locator("body")).to_have_css("background-color", background)
