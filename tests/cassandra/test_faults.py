@@ -127,7 +127,12 @@ def a_bulk_call_gives_up_early(store: CassandraStore) -> None:
 
 
 class TestANodeStandsStill:
-    def test_one_causes_time_outs_and_no_wrong_answers(self, promises: Promises, nodes: LocalCluster) -> None:
+    def test_one_causes_time_outs_and_no_wrong_answers(self, spread: Place, nodes: LocalCluster) -> None:
+        """Every request that the silent node coordinates is waited for: less patience, and the same answers."""
+        with spread.emptied(cassandra_timeout_s=2.5) as store:
+            self.is_survived(Promises(spread, store, seed=7), nodes)
+
+    def is_survived(self, promises: Promises, nodes: LocalCluster) -> None:
         promises.write(10)
         nodes.pause(3)
         promises.write(3)
