@@ -41,8 +41,8 @@ class Place:
             yield store
 
     @contextmanager
-    def emptied(self, **changed: Any) -> Iterator[CassandraStore]:
-        with self.opened(**changed) as store:
+    def emptied(self) -> Iterator[CassandraStore]:
+        with self.opened() as store:
             empty(store)
             yield store
 
