@@ -1,7 +1,8 @@
 """One real Airflow for all tests here, and for each test a store of its own.
 
 The DAG's schedule begins in a far future, so that no run starts but those a test asks for. The store is named in a
-settings file, which every task reads when it starts: a test points it at its own.
+settings file, which every task reads when it starts: a test points it at its own. DAG files are read again only where a
+test asks for it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, settings
         task_retry_delay_s=1,
         alert_webhook_url=webhook.address,  # type: ignore[arg-type]
     )
-    with LocalAirflow(folder, settings, variables={FILE_VARIABLE: str(settings_file)}) as running:
+    variables = {FILE_VARIABLE: str(settings_file), "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"}
+    with LocalAirflow(folder, settings, variables=variables) as running:
         running.unpause(TARGETED_SWEEP)
         yield running
 
