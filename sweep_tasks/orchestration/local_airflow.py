@@ -29,6 +29,8 @@ from sweep_tasks.orchestration.names import SPARK_CONNECTION
 from sweep_tasks.orchestration.pools import pools_document
 
 PATIENCE_S = 240.0
+RUN_PATIENCE_S = 600.0
+"""A run starts several Javas, one after the other: on a busy machine each takes minutes."""
 _COMPONENTS = {
     "api-server": ["api-server"],
     "dag-processor": ["dag-processor"],
@@ -152,7 +154,7 @@ class LocalAirflow:
     def run_state(self, dag_id: str, run_id: str) -> str:
         return str(self.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
-    def wait_for_run(self, dag_id: str, run_id: str, patience_s: float = PATIENCE_S) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, patience_s: float = RUN_PATIENCE_S) -> str:
         """How it ended: success or failed."""
 
         def ended() -> str | None:
