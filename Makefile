@@ -102,9 +102,9 @@ test-spark: $(READY)  ## Tests on a real Spark
 test-airflow: browser $(READY)  ## Tests on a real Airflow, with a browser
 	$(call part,-m "not long" tests/airflow)
 
-# First what apt-get may have to bring, one after the other: two at once fail over its lock. Then two parts at a time,
-# the longest first, so that both cores have work to the end.
-PARTS := test-cassandra test-airflow test-spark test-fast test-search
+# First what apt-get may have to bring, one after the other: two at once fail over its lock. Then two parts at a time:
+# the longest, which starts Javas and waits for them, beside those that keep one core busy, then the other two.
+PARTS := test-airflow test-fast test-search test-cassandra test-spark
 test: lint layers  ## Everything that must pass before a change lands
 	@$(MAKE) --no-print-directory postgres promtool browser
 	@rm -rf $(TIMES); mkdir -p $(TIMES); begun=$$(date +%s); \
