@@ -24,7 +24,7 @@ from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions.commits import CommitTable
 from tests.interleavings import search
 from tests.interleavings.processes import Position
-from tests.interleavings.search import Contents, all_of, fork
+from tests.interleavings.search import Contents, Fork, all_of
 from tests.interleavings.world import GREATEST, NOW_MS, SETTINGS, TABLE, A, B, S, World, protections, seen_by_reader
 from tests.properties.model import Place, seen_in
 from tests.support.clock import ManualClock
@@ -43,6 +43,7 @@ class Checks:
         self._looked_at: set[tuple[Contents, bool]] = set()
         self._before = protections(world.store).records()
         self._marks: dict[Contents, dict[str, int]] = {}
+        self._records: dict[Contents, list[Record]] = {}
 
     # --- what a search asks -----------------------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ class Checks:
             self._check_counts(contents.store)
             self._check_nothing_would_be_left_over(contents.store, emptied)
         for promised in _promises(positions):
-            found = [record for record in protections(contents.store).records() if record.id == promised.id]
+            found = [record for record in self._records_in(contents) if record.id == promised.id]
             assert [(each.ts, each.state) for each in found] == [(promised.ts, State.ACCEPTED)], (
                 f"somebody was told that {promised.id} is accepted at {promised.ts}; on record is {found}"
             )
@@ -81,7 +82,7 @@ class Checks:
         settled = any(each.actor.settles for each in state.positions)
         told = [each.actor.holds for each in state.positions if _is_accepted(each) or (settled and each.error)]
         explained = {(each.id, each.ts) for each in [*told, *self._before] if each}
-        for each in protections(state.contents.store).records():
+        for each in self._records_in(state.contents):
             assert (each.id, each.ts) in explained, f"{each} is left behind, and nobody was told of it"
             assert each.state is State.ACCEPTED, f"{each} is left behind, and all have ended"
             assert each.held_ts is None, f"{each} is left behind half moved, and all have ended"
@@ -97,7 +98,7 @@ class Checks:
             committed = [commit for commit in CommitTable(store).outcomes(starts).values() if commit >= 0]
             assert bool(committed) == _is_accepted(position), f"{position.actor.name}: {position.error}; {committed}"
 
-    def _check_readers(self, store: MemoryStore, emptied: bool) -> None:
+    def _check_readers(self, store: Fork, emptied: bool) -> None:
         """A plain one, who trusts the threshold and the records, and the real one, who checks for itself. Once for all
         stores that are the same to them."""
         same_to_them = all_of(store, READ_BY_READERS), emptied
@@ -139,6 +140,12 @@ class Checks:
         spans = sum(len(each.targets) for each in records)
         assert (meta.records, meta.spans) == (len(records), spans), f"{meta} does not count {records}"
 
+    def _records_in(self, contents: Contents) -> list[Record]:
+        found = self._records.get(contents)
+        if found is None:
+            found = self._records[contents] = protections(contents.store).records()
+        return found
+
     def _risen_to(self, contents: Contents) -> dict[str, int]:
         """Everything that never falls."""
         found = self._marks.get(contents)
@@ -157,9 +164,9 @@ class Checks:
 
     # --- and in the end ---------------------------------------------------------------------------------------------
 
-    def _check_nothing_would_be_left_over(self, store: MemoryStore, emptied: bool) -> None:
+    def _check_nothing_would_be_left_over(self, store: Fork, emptied: bool) -> None:
         """All who are under way stop here for good. What they left is settled, then released, and swept away."""
-        left = fork(store)
+        left = Fork(store)
         catalog = protections(left)
         for _ in range(_ROUNDS):
             for each in catalog.records():

@@ -111,6 +111,7 @@ class Position:
     def __init__(self, actor: Actor, answers: tuple[Answer, ...] = ()) -> None:
         self.actor = actor
         self.answers = answers
+        self.lost_answers = sum(answer.is_lost for answer in answers)
         self.call: Call | None = None
         self.result: object = None
         self.error: SweepflowError | None = None
@@ -132,10 +133,6 @@ class Position:
     @property
     def has_begun(self) -> bool:
         return bool(self.answers)
-
-    @property
-    def lost_answers(self) -> int:
-        return sum(answer.is_lost for answer in self.answers)
 
     def has_called(self, name: str) -> bool:
         return any(answer.call == name for answer in self.answers)

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import TableRef
-from sweep_tasks.store.memory import MemoryStore
-from tests.interleavings.processes import Actor, Position
+from sweep_tasks.store.memory import MemoryStore, MemoryTable
+from tests.interleavings.processes import Actor, Answer, Call, Position
 
 
 class Violation(AssertionError):
@@ -26,12 +26,20 @@ class Violation(AssertionError):
 class Contents:
     """A store as it is at some point; one object for all points where it is the same. Nobody writes to it."""
 
-    store: MemoryStore
+    store: Fork
 
 
 class State(NamedTuple):
     contents: Contents
     positions: tuple[Position, ...]
+
+
+class _Made(NamedTuple):
+    """What a call makes of the store, its answer, and how far the process that is given the answer comes."""
+
+    contents: Contents
+    answer: Answer
+    told: Position
 
 
 class Checks(Protocol):
@@ -67,8 +75,9 @@ class Search:
         self._lost_answers = lost_answers
         self._checks = checks
         self._known: dict[Hashable, Contents] = {}
+        self._made: dict[tuple[Contents, Position], _Made] = {}
         self._came_from: dict[State, tuple[State, int] | None] = {}
-        self._start = State(self._interned(fork(store)), tuple(map(Position, actors)))
+        self._start = State(self._interned(Fork(store)), tuple(map(Position, actors)))
         self.explored = Explored()
 
     def run(self) -> Explored:
@@ -99,13 +108,21 @@ class Search:
             call = position.call
             if call is None:
                 continue
-            store = state.contents.store if call.only_reads else fork(state.contents.store)
-            answer = call.make(store)
-            contents = state.contents if call.only_reads else self._interned(store)
+            contents, answer, told = self._make(state.contents, position, call)
             before, behind = state.positions[:whose], state.positions[whose + 1 :]
-            yield whose, State(contents, (*before, position.after(answer), *behind))
+            yield whose, State(contents, (*before, told, *behind))
             if may_be_lost and not call.only_reads:
                 yield whose, State(contents, (*before, position.after(answer.lost()), *behind))
+
+    def _make(self, before: Contents, position: Position, call: Call) -> _Made:
+        """What comes of a call is the same wherever the other processes stand."""
+        made = self._made.get((before, position))
+        if made is None:
+            store = before.store if call.only_reads else Fork(before.store)
+            answer = call.make(store)
+            contents = before if call.only_reads else self._interned(store)
+            made = self._made[before, position] = _Made(contents, answer, position.after(answer))
+        return made
 
     def _ended(self, state: State, ways: int) -> None:
         self.explored.schedules += ways
@@ -134,10 +151,11 @@ class Search:
             at = before
         return [f"{number}. {call}" for number, call in enumerate(reversed(calls), 1)]
 
-    def _interned(self, store: MemoryStore) -> Contents:
+    def _interned(self, store: Fork) -> Contents:
         key = all_of(store)
         found = self._known.get(key)
         if found is None:
+            store.freeze()
             found = self._known[key] = Contents(store)
         return found
 
@@ -151,24 +169,54 @@ def outcome(position: Position) -> str:
     return "done" if accepted is None else "accepted" if accepted else "refused"
 
 
-def fork(store: MemoryStore) -> MemoryStore:
-    """Another store that holds the same."""
-    copied = MemoryStore(store.clock)
-    for table, found in store.contents.items():
-        rows = {row: {column: dict(versions) for column, versions in each.items()} for row, each in found.rows.items()}
-        registers = {row: dict(columns) for row, columns in found.registers.items()}
-        copied.contents[table] = replace(found, rows=rows, registers=registers, row_index=None)
-    return copied
+class Fork(MemoryStore):
+    """A store that starts with what another holds, and shares each table with it until it first uses that table."""
+
+    def __init__(self, origin: MemoryStore) -> None:
+        super().__init__(origin.clock)
+        self.contents = dict(origin.contents)
+        self._own: set[TableRef] = set()
+        self._keys: dict[TableRef, Hashable] = dict(origin._keys) if isinstance(origin, Fork) else {}
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """From now on it is only read, and forked: nothing need be copied."""
+        self._frozen = True
+
+    def key_of(self, table: TableRef) -> Hashable:
+        """Equal for tables that hold the same."""
+        key = self._keys.get(table)
+        if key is None:
+            key = self._keys[table] = _all_of_table(self.contents[table])
+        return key
+
+    def drop_table(self, table: TableRef) -> bool:
+        self._own.discard(table)
+        self._keys.pop(table, None)
+        return super().drop_table(table)
+
+    def _table(self, table: TableRef) -> MemoryTable:
+        found = super()._table(table)
+        if self._frozen:
+            return found
+        self._keys.pop(table, None)
+        if table not in self._own:
+            self._own.add(table)
+            rows = {
+                row: {column: dict(each) for column, each in columns.items()} for row, columns in found.rows.items()
+            }
+            registers = {row: dict(columns) for row, columns in found.registers.items()}
+            found = self.contents[table] = replace(found, rows=rows, registers=registers)
+        return found
 
 
-def all_of(store: MemoryStore, tables: Collection[TableRef] | None = None) -> Hashable:
+def all_of(store: Fork, tables: Collection[TableRef] | None = None) -> Hashable:
     """Equal if the stores hold the same, in these tables if they are named."""
-    wanted = store.contents if tables is None else tables
-    return frozenset((table, *_all_of_table(store, table)) for table in wanted)
+    wanted = store.tables() if tables is None else tables
+    return tuple((table, store.key_of(table)) for table in wanted)
 
 
-def _all_of_table(store: MemoryStore, table: TableRef) -> tuple[Hashable, ...]:
-    found = store.contents[table]
+def _all_of_table(found: MemoryTable) -> Hashable:
     rows = frozenset(
         (row, column, frozenset(versions.items()))
         for row, columns in found.rows.items()
