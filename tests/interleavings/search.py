@@ -176,7 +176,7 @@ class Fork(MemoryStore):
         super().__init__(origin._clock)
         self._tables = dict(origin._tables)
         self._own: set[TableRef] = set()
-        self._keys = dict(origin._keys) if isinstance(origin, Fork) else {}
+        self._keys: dict[TableRef, Hashable] = dict(origin._keys) if isinstance(origin, Fork) else {}
         self._frozen = False
 
     def freeze(self) -> None:

@@ -76,6 +76,28 @@ histories = histories_of(steps)
 wider_histories = histories_of(wider_steps)
 
 
+_protected_writes = st.tuples(
+    st.tuples(st.just("write"), ends, st.booleans(), st.just(True)),
+    st.tuples(st.just("protect"), st.just(Mode.AT), st.integers(0, 2)),
+)
+histories_under_records = st.tuples(
+    st.sampled_from(list(STRATEGIES)),
+    st.none(),
+    st.lists(_protected_writes, min_size=2, max_size=5).map(lambda pairs: [step for pair in pairs for step in pair]),
+)
+"""Writes of which most are held by a record of their own."""
+histories_of_writes = st.tuples(
+    st.sampled_from(list(STRATEGIES)),
+    st.none(),
+    st.lists(
+        st.tuples(st.just("write"), st.sampled_from(["commits", "commits later"]), st.booleans(), st.just(True)),
+        min_size=2,
+        max_size=5,
+    ),
+)
+"""Some of which commit after others that began after them."""
+
+
 class ExplainedWorld:
     def __init__(
         self, table: TableRef, own_retention_s: int | None, history: list[Step], store: Store | None = None

@@ -5,11 +5,9 @@ They are here to show that the machines of `sweep_machine.py` and `narrow_machin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
@@ -36,35 +34,29 @@ from tests.properties.narrow_machines import (
     Administering,
     Crashing,
     Dying,
+    Halting,
     Lacking,
+    Leasing,
     Missing,
+    Paused,
     Pausing,
     Protecting,
     Racing,
     Refused,
     Retaining,
+    Stopping,
 )
-from tests.properties.sweep_machine import SweptStore
+from tests.properties.searching import Mistakes, Patch
 
-Patch = pytest.MonkeyPatch
-Make = Callable[[Patch], None]
-MISTAKES: dict[str, tuple[type[SweptStore], Make]] = {}
-
-
-def mistake(machine: type[SweptStore]) -> Callable[[Make], Make]:
-    """To be found by this machine."""
-
-    def enter(make: Make) -> Make:
-        MISTAKES[make.__name__] = machine, make
-        return make
-
-    return enter
+MISTAKES = Mistakes()
+HARD_TO_FIND = Mistakes()
+"""By chance, that is: `make test-long` searches for these, and each names the test that leads straight to it."""
 
 
 # --- the order of a sweep -------------------------------------------------------------------------------------------
 
 
-@mistake(Dying)
+@MISTAKES.planted(Halting, after=5)
 def progress_before_clean(patch: Patch) -> None:
     clean = ShardSweep._clean
 
@@ -76,7 +68,7 @@ def progress_before_clean(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_clean", swapped)
 
 
-@mistake(Pausing)
+@MISTAKES.planted(Paused, after=16)
 def a_paused_table_forgets_its_entries(patch: Patch) -> None:
     decide = rules.plan
 
@@ -88,7 +80,7 @@ def a_paused_table_forgets_its_entries(patch: Patch) -> None:
     patch.setattr(judging, "plan", forgetful)
 
 
-@mistake(Pausing)
+@MISTAKES.planted(Paused, after=34)
 def a_paused_sweep_moves_its_progress(patch: Patch) -> None:
     heed = ShardSweep._heed_pauses
 
@@ -102,8 +94,9 @@ def a_paused_sweep_moves_its_progress(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_heed_pauses", moved)
 
 
-@mistake(Racing)
+@HARD_TO_FIND.planted(Racing, after=131)
 def protections_before_publish(patch: Patch) -> None:
+    """`tests/properties/test_interleavings.py` leads straight to it."""
     sweep = run.Sweeper.sweep
     read = ProtectionCatalog.protections
 
@@ -115,12 +108,12 @@ def protections_before_publish(patch: Patch) -> None:
     patch.setattr(run.Sweeper, "sweep", early)
 
 
-@mistake(Crashing)
+@MISTAKES.planted(Crashing, after=5)
 def nothing_published(patch: Patch) -> None:
     patch.setattr(Thresholds, "raise_strategy", lambda self, strategy, ts: ts)
 
 
-@mistake(Crashing)
+@MISTAKES.planted(Leasing, after=11)
 def leases_before_fresh(patch: Patch) -> None:
     def wrong_way_round(timestamps: TimestampService, leases: Leases) -> int:
         seen = [lease.ts for lease in leases.open()]
@@ -130,7 +123,7 @@ def leases_before_fresh(patch: Patch) -> None:
     patch.setattr("sweep_tasks.sweep.horizon.immutable_timestamp", wrong_way_round)
 
 
-@mistake(Crashing)
+@MISTAKES.planted(Crashing, after=11)
 def leases_ignored(patch: Patch) -> None:
     patch.setattr("sweep_tasks.sweep.horizon.immutable_timestamp", lambda timestamps, leases: timestamps.fresh())
 
@@ -138,7 +131,7 @@ def leases_ignored(patch: Patch) -> None:
 # --- judging --------------------------------------------------------------------------------------------------------
 
 
-@mistake(Protecting)
+@MISTAKES.planted(Stopping, after=6)
 def commit_at_the_sweep_timestamp_is_not_blocked(patch: Patch) -> None:
     stop = ShardSweep._stop
 
@@ -149,12 +142,12 @@ def commit_at_the_sweep_timestamp_is_not_blocked(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_stop", lenient)
 
 
-@mistake(Dying)
+@MISTAKES.planted(Stopping, after=6)
 def nothing_is_ever_blocked(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_stop", lambda self, entries, outcomes: (None, None))
 
 
-@mistake(Dying)
+@MISTAKES.planted(Stopping, after=4)
 def progress_passes_the_blocked_entry(patch: Patch) -> None:
     stop = ShardSweep._stop
 
@@ -167,7 +160,7 @@ def progress_passes_the_blocked_entry(patch: Patch) -> None:
     patch.setattr(ShardSweep, "_stop", one_too_far)
 
 
-@mistake(Crashing)
+@MISTAKES.planted(Crashing, after=5)
 def the_entrys_own_version_goes_too(patch: Patch) -> None:
     doomed = rules.doomed
 
@@ -178,7 +171,7 @@ def the_entrys_own_version_goes_too(patch: Patch) -> None:
     patch.setattr(rules, "doomed", greedy)
 
 
-@mistake(Protecting)
+@MISTAKES.planted(Stopping, after=16)
 def a_delete_marker_goes_under_a_protection(patch: Patch) -> None:
     doomed = rules.doomed
 
@@ -191,16 +184,18 @@ def a_delete_marker_goes_under_a_protection(patch: Patch) -> None:
     patch.setattr(rules, "doomed", tidy)
 
 
-@mistake(Racing)
+@HARD_TO_FIND.planted(Racing, after=58)
 def a_protection_at_the_commit_does_not_count(patch: Patch) -> None:
+    """`tests/properties/test_protections.py` leads straight to it."""
     holding = rules.holding
     patch.setattr(
         rules, "holding", lambda protections, commit: holding([p for p in protections if p.ts < commit], commit)
     )
 
 
-@mistake(Racing)
+@HARD_TO_FIND.planted(Racing, after=58)
 def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
+    """`tests/properties/test_protections.py` leads straight to it."""
     plan = rules.plan
 
     def by_start(entries: Collection[Entry], *rest: Any) -> Any:
@@ -209,7 +204,7 @@ def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
     patch.setattr(judging, "plan", by_start)
 
 
-@mistake(Protecting)
+@MISTAKES.planted(Protecting, after=12)
 def after_is_taken_for_at(patch: Patch) -> None:
     holding = rules.holding
 
@@ -219,7 +214,7 @@ def after_is_taken_for_at(patch: Patch) -> None:
     patch.setattr(rules, "holding", flat)
 
 
-@mistake(Protecting)
+@MISTAKES.planted(Protecting, after=5)
 def only_the_greatest_start_of_a_cell_is_parked_or_acts(patch: Patch) -> None:
     plan = rules.plan
 
@@ -233,14 +228,16 @@ def only_the_greatest_start_of_a_cell_is_parked_or_acts(patch: Patch) -> None:
     patch.setattr(judging, "plan", one_per_cell)
 
 
-@mistake(Protecting)
+@HARD_TO_FIND.planted(Protecting, after=48)
 def row_ranges_are_ignored(patch: Patch) -> None:
+    """`tests/unit/sweep/test_held.py` leads straight to it."""
     covering = Protections.covering
     patch.setattr(Protections, "covering", lambda self, table, row: covering(self, table, b"b"))
 
 
-@mistake(Dying)
+@HARD_TO_FIND.planted(Dying, after=40)
 def aborted_writes_are_not_deleted(patch: Patch) -> None:
+    """`tests/unit/sweep/test_engine.py` leads straight to it."""
     plan = rules.plan
     patch.setattr(judging, "plan", lambda entries, *rest: plan([e for e in entries if e.commit != ABORTED], *rest))
 
@@ -248,7 +245,7 @@ def aborted_writes_are_not_deleted(patch: Patch) -> None:
 # --- parking --------------------------------------------------------------------------------------------------------
 
 
-@mistake(Protecting)
+@MISTAKES.planted(Protecting, after=7)
 def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
     is_due = Judge._is_due
 
@@ -258,7 +255,7 @@ def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
     patch.setattr(Judge, "_is_due", forgetful)
 
 
-@mistake(Protecting)
+@MISTAKES.planted(Protecting, after=8)
 def nothing_is_parked(patch: Patch) -> None:
     patch.setattr(Parking, "park", lambda self, entries: None)
 
@@ -266,7 +263,7 @@ def nothing_is_parked(patch: Patch) -> None:
 # --- missing copies -------------------------------------------------------------------------------------------------
 
 
-@mistake(Missing)
+@MISTAKES.planted(Missing, after=16)
 def a_delete_marker_goes_although_a_copy_may_still_have_what_it_hides(patch: Patch) -> None:
     delete = Actions._delete_everywhere
 
@@ -276,7 +273,7 @@ def a_delete_marker_goes_although_a_copy_may_still_have_what_it_hides(patch: Pat
     patch.setattr(Actions, "_delete_everywhere", careless)
 
 
-@mistake(Missing)
+@MISTAKES.planted(Missing, after=23)
 def nothing_waits_for_replicas(patch: Patch) -> None:
     apply = Judge._apply
 
@@ -287,7 +284,7 @@ def nothing_waits_for_replicas(patch: Patch) -> None:
     patch.setattr(Judge, "_apply", impatient)
 
 
-@mistake(Lacking)
+@MISTAKES.planted(Missing, after=23)
 def what_waits_again_is_removed_from_where_it_waits(patch: Patch) -> None:
     rejudge = Judge._rejudge
 
@@ -301,13 +298,15 @@ def what_waits_again_is_removed_from_where_it_waits(patch: Patch) -> None:
 # --- protections ------------------------------------------------------------------------------------------------------
 
 
-@mistake(Refused)
+@MISTAKES.planted(Refused, after=5)
 def a_protection_is_accepted_without_looking(patch: Patch) -> None:
     patch.setattr(ProtectionCatalog, "look", lambda self, record: Verdict(True))
 
 
-@mistake(Racing)
+@HARD_TO_FIND.planted(Racing, after=102)
 def a_protection_looks_before_it_is_on_record(patch: Patch) -> None:
+    """`tests/properties/test_interleavings.py` leads straight to it."""
+
     def hasty(self: ProtectionCatalog, record: Record) -> Verdict:
         verdict = self.look(record)
         if verdict.accepted:
@@ -317,7 +316,7 @@ def a_protection_looks_before_it_is_on_record(patch: Patch) -> None:
     patch.setattr(ProtectionCatalog, "protect", hasty)
 
 
-@mistake(Refused)
+@MISTAKES.planted(Refused, after=14)
 def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
     lets_read = Record.lets_read
 
@@ -330,8 +329,9 @@ def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
 # --- readers and writers ---------------------------------------------------------------------------------------------
 
 
-@mistake(Crashing)
+@HARD_TO_FIND.planted(Crashing, after=111)
 def readers_look_at_the_threshold_before_the_data(patch: Patch) -> None:
+    """`tests/properties/test_interleavings.py` leads straight to it."""
     versions, check = Snapshot.versions, Snapshot._check_not_swept
 
     def early(self: Snapshot, table: Any, cells: Any) -> Any:
@@ -342,12 +342,13 @@ def readers_look_at_the_threshold_before_the_data(patch: Patch) -> None:
     patch.setattr(Snapshot, "_check_not_swept", lambda *_: None)
 
 
-@mistake(Dying)
+@HARD_TO_FIND.planted(Dying, after=93)
 def writers_never_look(patch: Patch) -> None:
+    """`tests/properties/test_snapshot_isolation.py` leads straight to it."""
     patch.setattr(Committer, "_look", lambda self, start, tables: None)
 
 
-@mistake(Dying)
+@MISTAKES.planted(Dying, after=4)
 def values_before_queue_entries(patch: Patch) -> None:
     commit = Committer.commit
 
@@ -359,16 +360,20 @@ def values_before_queue_entries(patch: Patch) -> None:
     patch.setattr(Committer, "commit", hasty)
 
 
-@mistake(Crashing)
+@HARD_TO_FIND.planted(Crashing, after=57)
 def readers_pass_over_unfinished_writers(patch: Patch) -> None:
+    """`tests/unit/transactions/test_commit_steps.py` leads straight to it."""
+
     def hasty(self: Writers, starts: Collection[int]) -> dict[int, int]:
         return dict.fromkeys(starts, ABORTED) | self._commits.outcomes(starts)
 
     patch.setattr(Writers, "settled", hasty)
 
 
-@mistake(Dying)
+@HARD_TO_FIND.planted(Dying, after=62)
 def an_unknown_commit_is_taken_for_an_abort(patch: Patch) -> None:
+    """`tests/unit/sweep/test_engine.py` leads straight to it."""
+
     def careless(self: CommitTable, starts: Collection[int]) -> dict[int, int]:
         standing = original(self, starts)
         return dict.fromkeys(standing, ABORTED)
@@ -380,12 +385,12 @@ def an_unknown_commit_is_taken_for_an_abort(patch: Patch) -> None:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-@mistake(Administering)
+@MISTAKES.planted(Administering, after=6)
 def the_own_threshold_of_a_table_is_not_raised(patch: Patch) -> None:
     patch.setattr(Thresholds, "raise_own", lambda self, table, ts: ts)
 
 
-@mistake(Administering)
+@MISTAKES.planted(Administering, after=6)
 def a_tables_retention_is_ignored(patch: Patch) -> None:
     published = SweepView.published
 
@@ -397,8 +402,9 @@ def a_tables_retention_is_ignored(patch: Patch) -> None:
     patch.setattr(SweepView, "published", careless)
 
 
-@mistake(Retaining)
+@HARD_TO_FIND.planted(Retaining, after=115)
 def what_another_parked_is_judged_beyond_the_published_threshold(patch: Patch) -> None:
+    """`tests/unit/sweep/test_holding.py` leads straight to it."""
     reach = Judge._reach
 
     def boundless(self: Judge, *asked: Any) -> int:
@@ -408,12 +414,27 @@ def what_another_parked_is_judged_beyond_the_published_threshold(patch: Patch) -
     patch.setattr(Judge, "_reach", boundless)
 
 
-@mistake(Administering)
+@HARD_TO_FIND.planted(Administering, after=73)
 def a_new_strategy_hides_the_old_threshold(patch: Patch) -> None:
+    """`tests/unit/test_strategies.py` leads straight to it."""
     patch.setattr(TableMetadata, "with_strategy", lambda self, strategy: replace(self, strategy=strategy))
 
 
-@mistake(Administering)
+@MISTAKES.planted(Administering, after=6)
 def new_shards_are_never_swept(patch: Patch) -> None:
     sweep = run.Sweeper.sweep
     patch.setattr(run.Sweeper, "sweep", lambda self, strategies, **given: sweep(self, strategies, [0], **given))
+
+
+WIDER = {
+    a_paused_table_forgets_its_entries: Pausing,
+    a_paused_sweep_moves_its_progress: Pausing,
+    commit_at_the_sweep_timestamp_is_not_blocked: Protecting,
+    a_delete_marker_goes_under_a_protection: Protecting,
+    nothing_is_ever_blocked: Dying,
+    progress_passes_the_blocked_entry: Dying,
+    progress_before_clean: Dying,
+    leases_before_fresh: Crashing,
+    what_waits_again_is_removed_from_where_it_waits: Lacking,
+}
+"""These are found by a wider machine too, after many more examples."""

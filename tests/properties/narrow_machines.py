@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.model import Cell, Span, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.queue.progress import QUEUES
-from tests.properties.sweep_machine import MOST_AT_ONCE, SETTINGS, SweptStore, cells, tables, up_to
+from tests.properties.sweep_machine import (
+    CELLS,
+    MOST_AT_ONCE,
+    SETTINGS,
+    TABLES,
+    SweptStore,
+    cells,
+    tables,
+    up_to,
+    whose,
+)
 
 
 class Protecting(SweptStore):
@@ -37,18 +47,22 @@ class Racing(SweptStore):
 class Refused(Racing):
     """Protections that come too late, while nobody has told them yet."""
 
+    steps = 15
     protects = False
-
-    @rule()
-    def sweep(self) -> None:
-        self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
 
     @rule(back=st.integers(4, 12), table=tables)
     def protect(self, back: int, table: TableRef) -> None:
+        """Of a version that is swept by then."""
+        super().history(table, CELLS[0], None, False)
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
         if len(ProtectionCatalog(self.shared, SETTINGS, self.clock).records()) < MOST_AT_ONCE:
             self._start(lambda store: self._protect(store, back, Mode.AT, table, Span()), "tables#2")
 
-    release_or_move = go_on = misfortune = None  # type: ignore[assignment]
+    @rule(table=tables, which=st.integers(0, 3))
+    def read(self, table: TableRef, which: int) -> None:
+        self._read_at_a_record(table, CELLS[0], which)
+
+    history = sweep = release_or_move = go_on = misfortune = None  # type: ignore[assignment]
 
 
 class Dying(SweptStore):
@@ -58,6 +72,65 @@ class Dying(SweptStore):
     administrate = protect = release_or_move = step = None  # type: ignore[assignment]
     read = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
+
+
+class Halting(SweptStore):
+    """Sweeps of a partition that is full, which die before they have removed what they are done with."""
+
+    steps = 15
+    protects = False
+
+    @rule(table=tables, cell=cells, brink=up_to("delete_ranges", "delete_everywhere", "delete_rows"))
+    def sweep(self, table: TableRef, cell: Cell, brink: str | None) -> None:
+        self._start(lambda store: self._transact(store, [(table, cell, False)]), None)
+        self._reach_the_next_partition()
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), brink)
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose)
+    def misfortune(self, who: int) -> None:
+        super().misfortune(who, "before")
+
+    history = write = read = administrate = protect = release_or_move = go_on = None  # type: ignore[assignment]
+    step = let_time_pass = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
+
+
+class Stopping(SweptStore):
+    """Sweeps to a timestamp between the start and the commit of a transaction, or at its commit, and protections."""
+
+    @rule(back=st.sampled_from([0, 1, 1, 2, 3]))
+    def sweep(self, back: int) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000, back), None)
+
+    @rule(which=st.integers(0, 3))
+    def release_or_move(self, which: int) -> None:
+        super().release_or_move(which, None, None)
+
+    write = read = administrate = protect = misfortune = step = go_on = let_time_pass = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+
+
+class Leasing(SweptStore):
+    """Transactions that begin while the immutable timestamp is being worked out."""
+
+    protects = False
+
+    @rule(table=tables, cell=cells, brink=up_to("put", "put_if_absent#2"))
+    def write(self, table: TableRef, cell: Cell, brink: str | None) -> None:
+        self._start(lambda store: self._transact(store, [(table, cell, False)]), brink)
+
+    @rule(brink=st.sampled_from(["update", "read_rows"]))
+    def look_at_the_immutable_timestamp(self, brink: str) -> None:
+        super().look_at_the_immutable_timestamp(brink)
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose)
+    def go_on(self, who: int) -> None:
+        super().go_on(who, None)
+
+    history = read = sweep = administrate = protect = release_or_move = misfortune = None  # type: ignore[assignment]
+    step = let_time_pass = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Crashing(SweptStore):
@@ -117,3 +190,20 @@ class Pausing(SweptStore):
     """Tables and sweeps that are paused and resumed, whatever else is under way."""
 
     administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+
+
+class Paused(Pausing):
+    """The same, and nothing else under way."""
+
+    steps = 15
+    protects = False
+
+    @rule()
+    def sweep(self) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
+
+    @rule(table=st.sampled_from([None, *TABLES]))
+    def pause_or_resume(self, table: TableRef | None) -> None:
+        super().pause_or_resume(table, None)
+
+    write = protect = release_or_move = misfortune = go_on = a_copy_goes_or_comes_back = None  # type: ignore[assignment]

@@ -7,7 +7,7 @@ sweep less far than others. Some writers announce nothing in the queue: what the
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from sweep_tasks.errors import LegacySweepOutdated, NotFound
 from sweep_tasks.legacy.order import LegacyOrder
@@ -89,6 +89,31 @@ class ScanRacing(Scanning):
 
     write = write_unannounced = sweep = administrate = step = let_time_pass = None  # type: ignore[assignment]
     look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = misfortune = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
+
+
+class ScanOvertaken(ScanRacing):
+    """Protections that come while a scan stands still."""
+
+    steps = 10
+
+    @rule(
+        table=tables,
+        back=st.integers(1, 8),
+        brink=st.sampled_from(["update", "update#2", "update#3", "scan_versions"]),
+    )
+    def scan(self, table: TableRef, back: int, brink: str) -> None:
+        for _ in range(2):
+            self._start(lambda store: self._transact(store, [(table, CELLS[0], False)], queued=False), None)
+        self._start(lambda store: self._scan(store, table, 1_000), brink)
+        self._start(lambda store: self._protect(store, back, Mode.AT, table, Span()), None)
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 3))
+    def go_on(self, who: int) -> None:
+        super().go_on(who, None)
+
+    history = older_than_the_queue = protect = release_or_move = read = None  # type: ignore[assignment]
 
 
 class ScanAlone(Scanning):
@@ -97,7 +122,7 @@ class ScanAlone(Scanning):
 
     protects = False
     administrate = protect = release_or_move = read = write = sweep = step = history = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
 
     @rule(what=writes, brink=up_to("put", "put_if_absent#2", "put_if_absent#2"))
     def write_unannounced(self, what: list[tuple[TableRef, Cell, bool]], brink: str | None) -> None:
@@ -123,10 +148,39 @@ class ScanAlone(Scanning):
                 assert not missing or hidden, f"a reader of {place} at {t} takes what is gone for never written"
 
 
+class ScanHalting(ScanAlone):
+    """Scans that stand still, or stop, around what they remove, or short of the newest commit; and writers that stand
+    still before they commit until a scan has given them up."""
+
+    steps = 15
+
+    @rule(
+        table=tables,
+        cell=cells,
+        back=st.sampled_from([0, 0, 1, 2]),
+        brink=up_to("add_sentinels", "delete_ranges", "delete_everywhere"),
+    )
+    def scan(self, table: TableRef, cell: Cell, back: int, brink: str | None) -> None:
+        self._start(lambda store: self._transact(store, [(table, cell, False)], queued=False), None)
+        self._start(lambda store: self._scan(store, table, 1_000, back), brink)
+
+    @rule(table=tables, cell=cells)
+    def write_unannounced(self, table: TableRef, cell: Cell) -> None:
+        super().write_unannounced([(table, cell, False)], "put_if_absent#2")
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 3))
+    def go_on(self, who: int) -> None:
+        super().go_on(who, None)
+
+    older_than_the_queue = misfortune = None  # type: ignore[assignment]
+
+
 class ScanLacking(Scanning):
     """Delete markers that go while a copy is missing, and records that hold them up."""
 
     administrate = step = read = look_at_the_immutable_timestamp = write = None  # type: ignore[assignment]
+    pause_or_resume = None  # type: ignore[assignment]
 
     @rule(cell=cells, back=st.sampled_from([0, 0, 2]), batch=batches, brink=scanning)
     def scan(self, cell: Cell, back: int, batch: int, brink: str | None) -> None:

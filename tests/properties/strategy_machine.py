@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from sweep_tasks.catalog import Catalog
-from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.timestamps.puncher import Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from tests.properties.scan_machine import Scanning
-from tests.properties.sweep_machine import TABLES, SweptStore, tables, up_to
+from tests.properties.sweep_machine import TABLES, SweptStore, cells, tables, up_to
 
 
 class Changing(Scanning):
@@ -70,3 +70,22 @@ class Changing(Scanning):
     administrate = protect = release_or_move = write_unannounced = misfortune = None  # type: ignore[assignment]
     older_than_the_queue = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
     a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+
+
+class ChangingAlone(Changing):
+    """Changes and scans one after the other; some of the scans stop short of what a change has made due."""
+
+    steps = 10
+
+    @rule(table=tables, cell=cells, strategy=st.sampled_from(QUEUES))
+    def change_strategy(self, table: TableRef, cell: Cell, strategy: SweepStrategy) -> None:
+        """From nothing, and what was written by then is in no queue."""
+        super().change_strategy(table, SweepStrategy.NOTHING, None)
+        self.history(table, cell, None, False)
+        super().change_strategy(table, strategy, None)
+
+    @rule(table=tables, back=st.sampled_from([0, 3, 6, 12]))
+    def scan(self, table: TableRef, back: int) -> None:
+        super().scan(table, 1_000, back, False, None)
+
+    write = read = step = go_on = crash = pause_or_resume = None  # type: ignore[assignment]

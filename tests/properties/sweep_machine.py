@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
@@ -38,6 +38,7 @@ from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.commits import CommitTable
 from tests.properties.model import Journal, Place, seen_in
+from tests.properties.searching import Searched
 from tests.support.copies import CopiesStore, Missing
 from tests.support.simulation import Process, SharedClock
 
@@ -71,7 +72,9 @@ administrating = up_to("update", "compare_and_set", "delete_versions", "read_row
 anything = st.none() | up_to("update", "put", "read_rows", "delete_ranges", "delete_rows", "tables", "put_if_absent")
 
 
-class SweptStore(RuleBasedStateMachine):
+class SweptStore(Searched):
+    steps = 50
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = SharedClock()

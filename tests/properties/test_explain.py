@@ -7,14 +7,14 @@ nothing is ever named twice. What is called live stays, whatever is taken away.
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import Phase, given, seed, settings
+from hypothesis import strategies as st
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableRef
@@ -24,15 +24,19 @@ from sweep_tasks.opening import open_store
 from sweep_tasks.queue.parking import Hold
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.timestamps.puncher import Puncher
-from tests.properties.explained_world import ExplainedWorld, Step, histories, wider_histories
+from tests.properties.explained_world import (
+    ExplainedWorld,
+    Step,
+    histories,
+    histories_of_writes,
+    histories_under_records,
+    wider_histories,
+)
+from tests.properties.searching import IN_A_ROUND, ROUNDS, WIDE, Patch, length
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(600)]
 
-EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "60"))
 MOST_CAUSES = 12
-ROUNDS = 5
-"""Each search starts somewhere else: one alone may miss a mistake after any change of the code."""
-Patch = pytest.MonkeyPatch
 HASTY = Settings(sqlite_durability="normal")
 History = tuple[TableRef, int | None, list[Step]]
 
@@ -84,13 +88,7 @@ def is_the_record_to_release(history: History, ts: int, named: str, new: Callabl
     assert not enough or named in enough, f"{named} was named, {enough} it takes"
 
 
-@settings(max_examples=EXAMPLES)
-@given(wider_histories)
-def test_take_away_what_is_named_and_the_version_goes(history: History) -> None:
-    check(history)
-
-
-@settings(max_examples=max(6, EXAMPLES // 15))
+@settings(max_examples=max(6, WIDE // 15))
 @given(wider_histories)
 def test_on_sqlite_as_well(history: History) -> None:
     with ExitStack() as until_the_end:
@@ -187,28 +185,74 @@ def replicas_are_never_missing(patch: Patch) -> None:
     patch.setattr(obstacles, "_of_hold", all_there)
 
 
-MISTAKES: list[Callable[[Patch], None]] = [
-    a_protection_is_compared_with_the_start, the_wrong_record_is_named, a_retention_ends_too_early,
-    nobody_looks_for_parked_entries, nobody_looks_into_the_queue, what_was_judged_counts_as_queued,
-    a_delete_of_a_thorough_table_is_taken_for_live, the_newest_is_the_last_that_committed,
-    open_transactions_hold_nothing, replicas_are_never_missing,
-]  # fmt: skip
+class Mistake(NamedTuple):
+    make: Callable[[Patch], None]
+    after: int
+    """The examples that were tried until it was caught, see `searching.py`."""
+    histories: st.SearchStrategy[History] = histories
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
-def test_the_search_notices_when(monkeypatch: pytest.MonkeyPatch, mistake: Callable[[Patch], None]) -> None:
-    mistake(monkeypatch)
+MISTAKES = [
+    Mistake(a_protection_is_compared_with_the_start, histories=histories_under_records, after=8),
+    Mistake(the_wrong_record_is_named, after=2, histories=histories_under_records),
+    Mistake(a_retention_ends_too_early, after=1),
+    Mistake(nobody_looks_for_parked_entries, after=7),
+    Mistake(nobody_looks_into_the_queue, after=1),
+    Mistake(what_was_judged_counts_as_queued, after=44),
+    Mistake(a_delete_of_a_thorough_table_is_taken_for_live, after=26),
+    Mistake(the_newest_is_the_last_that_committed, after=16, histories=histories_of_writes),
+    Mistake(open_transactions_hold_nothing, after=8),
+    Mistake(replicas_are_never_missing, after=44),
+]
+
+
+def length_for(these: st.SearchStrategy[History]) -> int:
+    return length(mistake.after for mistake in MISTAKES if mistake.histories is these)
+
+
+@settings(max_examples=length_for(histories))
+@given(wider_histories)
+def test_take_away_what_is_named_and_the_version_goes(history: History) -> None:
+    check(history)
+
+
+@settings(max_examples=length_for(histories_under_records))
+@given(histories_under_records)
+def test_take_the_record_away_that_is_named_and_the_version_goes(history: History) -> None:
+    check(history)
+
+
+@settings(max_examples=length_for(histories_of_writes))
+@given(histories_of_writes)
+def test_nothing_is_named_for_the_newest_whenever_others_committed(history: History) -> None:
+    check(history)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.make.__name__)
+def test_the_search_notices_when(monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+    mistake.make(monkeypatch)
 
     with pytest.raises((AssertionError, pytest.fail.Exception, KeyError, BaseExceptionGroup)):
-        search()
+        search(mistake.histories)
 
 
-def search() -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("make", [the_wrong_record_is_named, the_newest_is_the_last_that_committed])
+def test_the_search_of_all_histories_notices_when(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[Patch], None]
+) -> None:
+    make(monkeypatch)
+
+    with pytest.raises((AssertionError, pytest.fail.Exception, KeyError, BaseExceptionGroup)):
+        search(histories)
+
+
+def search(these: st.SearchStrategy[History]) -> None:
     for number in range(ROUNDS):
 
         @seed(number)
-        @settings(max_examples=300, phases=[Phase.generate], database=None)
-        @given(histories)
+        @settings(max_examples=IN_A_ROUND, phases=[Phase.generate], database=None)
+        @given(these)
         def one(history: History) -> None:
             check(history)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import run_state_machine_as_test
 
 from sweep_tasks.config import Settings
 from sweep_tasks.legacy import rules as legacy_rules
@@ -33,22 +32,15 @@ from sweep_tasks.timestamps.puncher import Punch, Puncher
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from tests.conftest import memory_store
-from tests.properties.scan_machine import ScanAlone, ScanLacking, Scanning, ScanRacing
-from tests.properties.test_sweep import EXAMPLES, search
+from tests.properties.scan_machine import ScanAlone, ScanHalting, ScanLacking, Scanning, ScanOvertaken, ScanRacing
+from tests.properties.searching import WIDE, Machine, Mistakes, Patch, find_nothing, search
 from tests.support.clock import ManualClock
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
-MACHINES = [Scanning, ScanRacing, ScanAlone, ScanLacking]
-Patch = pytest.MonkeyPatch
-MISTAKES: dict[str, tuple[type[Scanning], Callable[[Patch], None]]] = {}
-
-
-@pytest.mark.parametrize("machine", MACHINES)
-def test_whatever_happens_beside_a_scan_no_reader_sees_a_change_and_nothing_is_left_over(
-    machine: type[Scanning],
-) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=EXAMPLES, stateful_step_count=50))
+MACHINES = [Scanning, ScanRacing, ScanOvertaken, ScanAlone, ScanHalting, ScanLacking]
+WIDER: dict[Machine, Machine] = {ScanHalting: ScanAlone, ScanOvertaken: ScanRacing}
+MISTAKES = Mistakes()
 
 
 # --- the same as the targeted sweep ---------------------------------------------------------------------------------
@@ -129,7 +121,7 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=20 * EXAMPLES)
+@settings(max_examples=max(300, 20 * WIDE))
 @given(case=cases)
 def test_a_scan_leaves_what_the_targeted_sweep_leaves(case: Case) -> None:
     """However often the scan is cut off and taken up again. The table asks to be looked at before something is deleted,
@@ -139,14 +131,14 @@ def test_a_scan_leaves_what_the_targeted_sweep_leaves(case: Case) -> None:
     assert by_queue.as_scans_leave(case.strategy) == by_scan
 
 
-@settings(max_examples=2 * EXAMPLES)
+@settings(max_examples=max(30, 2 * WIDE))
 @given(case=cases)
 def test_so_it_does_on_sqlite(case: Case) -> None:
     by_queue, by_scan = (left_on_sqlite(case, sweep, look_before_delete=True) for sweep in (targeted, scanned))
     assert by_queue.as_scans_leave(case.strategy) == by_scan
 
 
-@settings(max_examples=5 * EXAMPLES)
+@settings(max_examples=max(75, 5 * WIDE))
 @given(case=cases, left_on=st.sampled_from(["memory", "memory", "sqlite"]))
 def test_a_sweep_that_does_not_look_before_it_deletes_leaves_more_sentinels_and_nothing_else(
     case: Case, left_on: str
@@ -194,17 +186,7 @@ def scanned(store: Store, clock: ManualClock, case: Case) -> None:
 # --- mistakes -------------------------------------------------------------------------------------------------------
 
 
-def mistake(machine: type[Scanning]) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
-    """To be found by this machine."""
-
-    def enter(make: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MISTAKES[make.__name__] = machine, make
-        return make
-
-    return enter
-
-
-@mistake(ScanRacing)
+@MISTAKES.planted(ScanOvertaken, after=1)
 def a_scan_reads_protections_before_it_publishes(patch: Patch) -> None:
     start, read = LegacySweep.start, ProtectionCatalog.protections
 
@@ -216,12 +198,12 @@ def a_scan_reads_protections_before_it_publishes(patch: Patch) -> None:
     patch.setattr(LegacySweep, "start", early)
 
 
-@mistake(ScanRacing)
+@MISTAKES.planted(ScanRacing, after=4)
 def a_scan_publishes_nothing(patch: Patch) -> None:
     patch.setattr("sweep_tasks.legacy.run.Thresholds.raise_strategy", lambda self, strategy, ts: ts)
 
 
-@mistake(ScanAlone)
+@MISTAKES.planted(ScanHalting, after=11)
 def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     act = _CellUnderWay._act
 
@@ -231,7 +213,7 @@ def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     patch.setattr(_CellUnderWay, "_act", lenient)
 
 
-@mistake(ScanAlone)
+@MISTAKES.planted(ScanHalting, after=35)
 def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     init = Scanner.__init__
 
@@ -243,7 +225,7 @@ def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     patch.setattr(Scanner, "__init__", careless)
 
 
-@mistake(ScanAlone)
+@MISTAKES.planted(ScanHalting, after=42)
 def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     apply = Actions.apply
 
@@ -256,13 +238,13 @@ def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     patch.setattr(Actions, "apply", wrong_way_round)
 
 
-@mistake(ScanAlone)
+@MISTAKES.planted(ScanHalting, after=6)
 def a_scan_writes_no_sentinels(patch: Patch) -> None:
     going = rules.going
     patch.setattr(legacy_rules, "going", lambda *given: (g := going(*given)) and g._replace(sentinel=False))
 
 
-@mistake(ScanLacking)
+@MISTAKES.planted(ScanLacking, after=21)
 def a_delete_marker_goes_with_the_page_it_was_seen_on(patch: Patch) -> None:
     emit = _CellUnderWay.emit
 
@@ -275,7 +257,7 @@ def a_delete_marker_goes_with_the_page_it_was_seen_on(patch: Patch) -> None:
     patch.setattr(_CellUnderWay, "emit", hasty)
 
 
-@mistake(ScanRacing)
+@MISTAKES.planted(ScanRacing, after=9)
 def a_scan_lets_the_newest_of_a_cell_alone_act(patch: Patch) -> None:
     holder = rules.holder
 
@@ -286,12 +268,28 @@ def a_scan_lets_the_newest_of_a_cell_alone_act(patch: Patch) -> None:
     patch.setattr(legacy_rules, "holder", blind)
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_whatever_happens_beside_a_scan_no_reader_sees_a_change_and_nothing_is_left_over(
+    machine: type[Scanning],
+) -> None:
+    find_nothing(machine, MISTAKES.length_for(machine))
+
+
 @pytest.mark.parametrize("name", MISTAKES)
 def test_the_machine_notices_when(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    machine, make = MISTAKES[name]
-    make(monkeypatch)
+    mistake = MISTAKES[name]
+    mistake.make(monkeypatch)
     with pytest.raises((AssertionError, KeyError, ExceptionGroup)):
-        search(machine)
+        search(mistake.machine)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name, mistake in MISTAKES.items() if mistake.machine in WIDER])
+def test_a_wider_machine_notices_too_when(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    mistake = MISTAKES[name]
+    mistake.make(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, ExceptionGroup)):
+        search(WIDER[mistake.machine])
 
 
 @pytest.mark.long

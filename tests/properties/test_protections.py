@@ -15,27 +15,28 @@ was written and swept and nothing was ever protected.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.protection.records import Mode, Protections, Record, Target
 from sweep_tasks.store.system import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
-from sweep_tasks.sweep import rules
+from sweep_tasks.sweep import judging, rules
 from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.commits import ABORTED
 from tests.conftest import memory_store
 from tests.properties.model import Journal
+from tests.properties.searching import Mistakes, Patch, Searched, find_nothing, search
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import TABLE, THOROUGH_TABLE, World
 
@@ -43,15 +44,15 @@ pytestmark = [pytest.mark.properties, pytest.mark.timeout(600)]
 
 CELLS = [Cell(b"a", b"c"), Cell(b"b", b"c")]
 GRACE_S = 3_600
-Patch = pytest.MonkeyPatch
 
 spans = st.sampled_from([Span(), Span(), Span(b"a", b"b"), Span(b"b")])
 which = st.integers(0, 3)
 
 
-class Protected(RuleBasedStateMachine):
+class Protected(Searched):
     """The same writes and sweeps on two stores, with records on one of them only."""
 
+    steps = 30
     table: TableRef
     strategy: SweepStrategy
 
@@ -219,48 +220,84 @@ class Thorough(Protected):
     table, strategy = THOROUGH_TABLE, SweepStrategy.THOROUGH
 
 
-MACHINES = [Conservative, Thorough]
+class Exact(Thorough):
+    """No record but exact ones, so that the bound can be asked for after every sweep."""
+
+    @rule(back=st.integers(-3, 8), rows=spans)
+    def protect(self, back: int, rows: Span) -> None:
+        super().protect(back, Mode.AT, rows)
+
+    @rule(rows=spans, ahead=st.sampled_from([0, 0, 1, 2]), delete=st.booleans())
+    def history(self, rows: Span, ahead: int, delete: bool) -> None:
+        self.write(CELLS, False, 1)
+        self.now += 2
+        self.protect(-ahead, rows)
+        self.write(CELLS, False, 1)
+        self.write(CELLS, delete, 1)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_a_cell_keeps_a_version_for_each_record_and_one_for_today(machine: type[Protected]) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=40, stateful_step_count=30))
+MACHINES = [Conservative, Thorough, Exact]
+MISTAKES = Mistakes()
 
 
 # --- and it can fail --------------------------------------------------------------------------------------------------
 
 
+@MISTAKES.planted(Exact, after=10)
 def exact_records_hold_everything(patch: Patch) -> None:
     doomed = rules.doomed
     patch.setattr(rules, "doomed", lambda entry, held_by, strategy: None if held_by else doomed(entry, None, strategy))
 
 
+@MISTAKES.planted(Thorough, after=13)
 def a_commit_at_the_protected_timestamp_counts_as_before(patch: Patch) -> None:
     holding = rules.holding
     patch.setattr(rules, "holding", lambda protections, commit: holding(protections, commit - 1))
 
 
+@MISTAKES.planted(Thorough, after=7)
 def the_least_record_decides(patch: Patch) -> None:
     patch.setattr(
         rules, "holding", lambda protections, commit: min((p for p in protections if p.ts <= commit), default=None)
     )
 
 
+@MISTAKES.planted(Thorough, after=6)
 def parked_entries_are_forgotten(patch: Patch) -> None:
     patch.setattr(Judge, "rejudge_parked", lambda *_, **__: None)
 
 
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        exact_records_hold_everything,
-        a_commit_at_the_protected_timestamp_counts_as_before,
-        the_least_record_decides,
-        parked_entries_are_forgotten,
-    ],
-)
-def test_the_machine_notices_when(mistake: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    mistake(monkeypatch)
-    search = settings(max_examples=300, stateful_step_count=30, phases=[Phase.generate], database=None)
+@MISTAKES.planted(Thorough, after=25)
+def row_ranges_are_ignored(patch: Patch) -> None:
+    covering = Protections.covering
+    patch.setattr(Protections, "covering", lambda self, table, row: covering(self, table, b"b"))
+
+
+@MISTAKES.planted(Thorough, after=13)
+def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
+    plan = rules.plan
+
+    def by_start(entries: Collection[Entry], *around: Any) -> Any:
+        return plan([e if e.commit == ABORTED else e._replace(commit=e.start) for e in entries], *around)
+
+    patch.setattr(judging, "plan", by_start)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_cell_keeps_a_version_for_each_record_and_one_for_today(machine: type[Protected]) -> None:
+    find_nothing(machine, MISTAKES.length_for(Exact if machine is Exact else Thorough))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_machine_notices_when(name: str, monkeypatch: Patch) -> None:
+    mistake = MISTAKES[name]
+    mistake.make(monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)):
-        run_state_machine_as_test(Thorough, settings=search)
+        search(mistake.machine)
+
+
+@pytest.mark.long
+def test_the_wider_machine_notices_when_exact_records_hold_everything(monkeypatch: Patch) -> None:
+    exact_records_hold_everything(monkeypatch)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        search(Thorough)

@@ -7,16 +7,14 @@ snapshot isolation means, by a checker that knows nothing of how the product wor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pytest
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule
 
 from sweep_tasks.errors import CommitUnknown, SweepflowError
 from sweep_tasks.model import Cell, ConflictHandling, SweepStrategy, TableMetadata, TableRef, Version
@@ -30,9 +28,9 @@ from sweep_tasks.transactions.commits import ABORTED, CommitTable
 from sweep_tasks.transactions.snapshot import Snapshot
 from sweep_tasks.transactions.writers import Writers
 from tests.conftest import memory_store
+from tests.properties.searching import Searched, find_nothing, length, search
 from tests.support.simulation import Process, SharedClock
 
-EXAMPLES = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "60"))
 CHECKED = TableRef.parse("bank.checked")
 FREE = TableRef.parse("bank.free")
 CELLS = [Cell(b"a", b"c"), Cell(b"b", b"c")]
@@ -43,6 +41,11 @@ operations = st.lists(
     st.tuples(st.sampled_from(["write", "write", "delete", "read", "read", "scan"]), places),
     min_size=1,
     max_size=3,
+)
+few_operations = st.lists(
+    st.tuples(st.sampled_from(["write", "read"]), st.tuples(st.just(CHECKED), st.just(CELLS[0]))),
+    min_size=1,
+    max_size=2,
 )
 
 
@@ -60,7 +63,9 @@ class Attempt:
     writes: dict[Place, bytes] = field(default_factory=dict)
 
 
-class Bank(RuleBasedStateMachine):
+class Bank(Searched):
+    steps = 40
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = SharedClock()
@@ -100,7 +105,9 @@ class Bank(RuleBasedStateMachine):
     @rule(who=st.integers(0, 3), call=st.sampled_from(["tables", "put", "newest", "update", "put_if_absent"]))
     def go_on_up_to(self, who: int, call: str) -> None:
         """To the brink of a call: where the interesting things happen."""
-        process = self.running[who % len(self.running)]
+        self._up_to(self.running[who % len(self.running)], call)
+
+    def _up_to(self, process: Process[object], call: str) -> None:
         while process.step() and process.next_call != call:
             pass
         self._sort_out()
@@ -208,9 +215,34 @@ class Bank(RuleBasedStateMachine):
             assert not (at_once and CHECKED in both), "two writers of a cell, open at once, both committed"
 
 
-@pytest.mark.properties
-def test_every_history_is_snapshot_isolated() -> None:
-    run_state_machine_as_test(Bank, settings=settings(max_examples=EXAMPLES, stateful_step_count=40))
+class Branch(Bank):
+    """A few who all want the same cell, and stand still after they have started, or before their commit is on record.
+    None dies, and no answer is lost: what is wrong between two of them shows up sooner."""
+
+    steps = 15
+
+    @precondition(lambda self: len(self.running) < 3)
+    @rule(program=few_operations, commits=st.booleans())
+    def begin(self, program: list[tuple[str, Place]], commits: bool) -> None:
+        super().begin(program, True)
+        if commits:
+            self._up_to(self.running[-1], "put_if_absent")
+
+    @precondition(lambda self: self.running)
+    @rule(who=st.integers(0, 2))
+    def go_on(self, who: int) -> None:
+        self.running[who % len(self.running)].run_to_end()
+        self._sort_out()
+
+    @rule(program=few_operations)
+    def transact_at_once(self, program: list[tuple[str, Place]]) -> None:
+        super().transact_at_once(program)
+
+    @rule()
+    def a_sweep_publishes(self) -> None:
+        super().a_sweep_publishes(0)
+
+    go_on_up_to = crash = lose_an_answer = None  # type: ignore[assignment]
 
 
 # --- and it can fail ------------------------------------------------------------------------------------------------
@@ -244,24 +276,43 @@ def judge_by_the_start(
 
 original_decide = CommitTable.decide
 
-MISTAKES: list[tuple[type, str, Callable[..., object]]] = [
-    (Writers, "settled", pass_over_unfinished),
-    (Committer, "_look_for_others", never_look_for_others),
-    (Committer, "_look", never_look),
-    (Snapshot, "_visible", judge_by_the_start),
-    (CommitTable, "decide", believe_in_own_decision),
+
+class Mistake(NamedTuple):
+    owner: type
+    name: str
+    instead: Callable[..., object]
+    after: int
+    """The examples that were tried until it was caught, see `searching.py`."""
+
+
+MISTAKES = [
+    Mistake(Writers, "settled", pass_over_unfinished, after=31),
+    Mistake(Committer, "_look_for_others", never_look_for_others, after=18),
+    Mistake(Committer, "_look", never_look, after=62),
+    Mistake(Snapshot, "_visible", judge_by_the_start, after=46),
+    Mistake(CommitTable, "decide", believe_in_own_decision, after=34),
 ]
+BY_NAME = [mistake.instead.__name__ for mistake in MISTAKES]
 
 
 @pytest.mark.properties
-@pytest.mark.parametrize(("owner", "name", "instead"), MISTAKES, ids=[mistake[2].__name__ for mistake in MISTAKES])
-def test_a_mistake_is_caught(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, instead: Callable[..., object]
-) -> None:
-    """Found, not made small: shrinking would take longer than the search."""
-    monkeypatch.setattr(owner, name, instead)
-    search = settings(
-        max_examples=500, stateful_step_count=40, phases=[Phase.generate], derandomize=True, database=None
-    )
+@pytest.mark.parametrize("machine", [Bank, Branch])
+def test_every_history_is_snapshot_isolated(machine: type[Bank]) -> None:
+    find_nothing(machine, length([each.after for each in MISTAKES] if machine is Branch else [20]))
+
+
+@pytest.mark.properties
+@pytest.mark.parametrize("mistake", MISTAKES, ids=BY_NAME)
+def test_a_mistake_is_caught(monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+    monkeypatch.setattr(mistake.owner, mistake.name, mistake.instead)
     with pytest.raises((AssertionError, KeyError)):
-        run_state_machine_as_test(Bank, settings=search)
+        search(Branch)
+
+
+@pytest.mark.long
+@pytest.mark.properties
+@pytest.mark.parametrize("mistake", MISTAKES, ids=BY_NAME)
+def test_a_mistake_is_caught_among_all_that_can_happen(monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+    monkeypatch.setattr(mistake.owner, mistake.name, mistake.instead)
+    with pytest.raises((AssertionError, KeyError)):
+        search(Bank)

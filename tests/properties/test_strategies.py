@@ -6,28 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
 
 from sweep_tasks.catalog import Catalog, StrategyChange
 from sweep_tasks.legacy import settling
 from sweep_tasks.legacy.due import short_of
 from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, TableRef
-from tests.properties.strategy_machine import Changing
-from tests.properties.test_sweep import EXAMPLES, search
+from tests.properties.searching import Mistakes, Patch, find_nothing, search
+from tests.properties.strategy_machine import Changing, ChangingAlone
 
 pytestmark = [pytest.mark.properties, pytest.mark.timeout(1_200)]
 
-Patch = pytest.MonkeyPatch
-
-
-def test_whatever_changes_no_reader_is_wrong_and_what_is_on_record_as_due_is_all_that_is_left() -> None:
-    run_state_machine_as_test(Changing, settings=settings(max_examples=2 * EXAMPLES, stateful_step_count=50))
-
-
-@pytest.mark.long
-def test_without_a_mistake_the_same_search_finds_nothing() -> None:
-    search(Changing)
+MACHINES = [Changing, ChangingAlone]
+MISTAKES = Mistakes()
 
 
 def the_timestamp_of_a_change_is_taken_before_it_is_on_record(patch: Patch) -> None:
@@ -45,6 +35,7 @@ def the_timestamp_of_a_change_is_taken_before_it_is_on_record(patch: Patch) -> N
     patch.setattr(Catalog, "set_strategy", early)
 
 
+@MISTAKES.planted(ChangingAlone, after=45)
 def any_scan_settles_what_is_due(patch: Patch) -> None:
     patch.setattr(settling, "short_of", lambda *_, **__: None)
     scanned = Catalog.scanned
@@ -57,6 +48,7 @@ def a_scan_does_not_wait_for_the_conservative_queue(patch: Patch) -> None:
     )
 
 
+@MISTAKES.planted(ChangingAlone, after=6)
 def a_change_leaves_nothing_on_record(patch: Patch) -> None:
     patch.setattr(TableMetadata, "_scan_due_as", lambda self, strategy: None)
 
@@ -66,15 +58,32 @@ HARD_TO_FIND = [
     a_scan_does_not_wait_for_the_conservative_queue,
 ]
 """By chance, that is: `tests/unit/test_strategies.py` leads straight to both."""
-MISTAKES = [
-    any_scan_settles_what_is_due,
-    a_change_leaves_nothing_on_record,
-    *(pytest.param(mistake, marks=pytest.mark.long) for mistake in HARD_TO_FIND),
-]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda given: given.__name__)
-def test_the_machine_notices_when(monkeypatch: Patch, mistake: Callable[[Patch], None]) -> None:
-    mistake(monkeypatch)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_whatever_changes_no_reader_is_wrong_and_what_is_on_record_as_due_is_all_that_is_left(
+    machine: type[Changing],
+) -> None:
+    find_nothing(machine, max(30, MISTAKES.length_for(machine)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_a_mistake_the_same_search_finds_nothing(machine: type[Changing]) -> None:
+    search(machine)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_machine_notices_when(monkeypatch: Patch, name: str) -> None:
+    mistake = MISTAKES[name]
+    mistake.make(monkeypatch)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        search(mistake.machine)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("make", [*HARD_TO_FIND, *(mistake.make for mistake in MISTAKES.values())])
+def test_the_wider_machine_notices_when(monkeypatch: Patch, make: Callable[[Patch], None]) -> None:
+    make(monkeypatch)
     with pytest.raises((AssertionError, ExceptionGroup)):
         search(Changing)
