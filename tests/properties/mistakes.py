@@ -329,7 +329,7 @@ def a_pending_record_is_shown_to_readers(patch: Patch) -> None:
 # --- readers and writers ---------------------------------------------------------------------------------------------
 
 
-@HARD_TO_FIND.planted(Crashing, after=0)
+@HARD_TO_FIND.planted(Crashing, after=111)
 def readers_look_at_the_threshold_before_the_data(patch: Patch) -> None:
     """`tests/properties/test_interleavings.py` leads straight to it."""
     versions, check = Snapshot.versions, Snapshot._check_not_swept
@@ -342,7 +342,7 @@ def readers_look_at_the_threshold_before_the_data(patch: Patch) -> None:
     patch.setattr(Snapshot, "_check_not_swept", lambda *_: None)
 
 
-@HARD_TO_FIND.planted(Dying, after=0)
+@HARD_TO_FIND.planted(Dying, after=93)
 def writers_never_look(patch: Patch) -> None:
     """`tests/properties/test_snapshot_isolation.py` leads straight to it."""
     patch.setattr(Committer, "_look", lambda self, start, tables: None)
@@ -360,7 +360,7 @@ def values_before_queue_entries(patch: Patch) -> None:
     patch.setattr(Committer, "commit", hasty)
 
 
-@HARD_TO_FIND.planted(Crashing, after=0)
+@HARD_TO_FIND.planted(Crashing, after=57)
 def readers_pass_over_unfinished_writers(patch: Patch) -> None:
     """`tests/unit/transactions/test_commit_steps.py` leads straight to it."""
 
@@ -370,7 +370,7 @@ def readers_pass_over_unfinished_writers(patch: Patch) -> None:
     patch.setattr(Writers, "settled", hasty)
 
 
-@HARD_TO_FIND.planted(Dying, after=0)
+@HARD_TO_FIND.planted(Dying, after=62)
 def an_unknown_commit_is_taken_for_an_abort(patch: Patch) -> None:
     """`tests/unit/sweep/test_engine.py` leads straight to it."""
 
@@ -402,7 +402,7 @@ def a_tables_retention_is_ignored(patch: Patch) -> None:
     patch.setattr(SweepView, "published", careless)
 
 
-@HARD_TO_FIND.planted(Retaining, after=0)
+@HARD_TO_FIND.planted(Retaining, after=115)
 def what_another_parked_is_judged_beyond_the_published_threshold(patch: Patch) -> None:
     """`tests/unit/sweep/test_holding.py` leads straight to it."""
     reach = Judge._reach
@@ -414,7 +414,7 @@ def what_another_parked_is_judged_beyond_the_published_threshold(patch: Patch) -
     patch.setattr(Judge, "_reach", boundless)
 
 
-@HARD_TO_FIND.planted(Administering, after=0)
+@HARD_TO_FIND.planted(Administering, after=73)
 def a_new_strategy_hides_the_old_threshold(patch: Patch) -> None:
     """`tests/unit/test_strategies.py` leads straight to it."""
     patch.setattr(TableMetadata, "with_strategy", lambda self, strategy: replace(self, strategy=strategy))

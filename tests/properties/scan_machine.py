@@ -152,6 +152,8 @@ class ScanHalting(ScanAlone):
     """Scans that stand still, or stop, around what they remove, or short of the newest commit; and writers that stand
     still before they commit until a scan has given them up."""
 
+    steps = 15
+
     @rule(
         table=tables,
         cell=cells,

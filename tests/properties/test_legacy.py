@@ -203,7 +203,7 @@ def a_scan_publishes_nothing(patch: Patch) -> None:
     patch.setattr("sweep_tasks.legacy.run.Thresholds.raise_strategy", lambda self, strategy, ts: ts)
 
 
-@MISTAKES.planted(ScanHalting, after=5)
+@MISTAKES.planted(ScanHalting, after=11)
 def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     act = _CellUnderWay._act
 
@@ -213,7 +213,7 @@ def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
     patch.setattr(_CellUnderWay, "_act", lenient)
 
 
-@MISTAKES.planted(ScanHalting, after=18)
+@MISTAKES.planted(ScanHalting, after=35)
 def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     init = Scanner.__init__
 
@@ -225,7 +225,7 @@ def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
     patch.setattr(Scanner, "__init__", careless)
 
 
-@MISTAKES.planted(ScanHalting, after=38)
+@MISTAKES.planted(ScanHalting, after=42)
 def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     apply = Actions.apply
 
@@ -238,7 +238,7 @@ def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     patch.setattr(Actions, "apply", wrong_way_round)
 
 
-@MISTAKES.planted(ScanHalting, after=5)
+@MISTAKES.planted(ScanHalting, after=6)
 def a_scan_writes_no_sentinels(patch: Patch) -> None:
     going = rules.going
     patch.setattr(legacy_rules, "going", lambda *given: (g := going(*given)) and g._replace(sentinel=False))
