@@ -87,19 +87,22 @@ test-quick: $(READY)  ## Rules, stores and scenarios, in two minutes
 	$(call part,-m "not long" tests/scenarios tests/unit/sweep tests/unit/store tests/unit/queue tests/unit/timestamps \
 	  tests/unit/transactions tests/unit/protection tests/unit/legacy)
 
-test-fast: promtool $(READY)  ## Tests that need no server: rules, stores, scenarios, the deployment's files
+test-fast: $(READY)  ## Tests that need no server: rules, stores, scenarios, the deployment's files
+	@$(MAKE) --no-print-directory promtool
 	$(call part,-m "not long" tests/unit tests/scenarios tests/deployment)
 
 test-search: $(READY)  ## Searches for counter-examples
 	$(call part,-m "not long" tests/properties)
 
-test-cassandra: postgres $(READY)  ## Tests on a real Cassandra and other servers of our own
+test-cassandra: $(READY)  ## Tests on a real Cassandra and other servers of our own
+	@$(MAKE) --no-print-directory postgres
 	$(call part,-m "not long" tests/dev tests/cassandra)
 
 test-spark: $(READY)  ## Tests on a real Spark
 	$(call part,-m "not long" tests/spark tests/demo)
 
-test-airflow: browser $(READY)  ## Tests on a real Airflow, with a browser
+test-airflow: $(READY)  ## Tests on a real Airflow, with a browser
+	@$(MAKE) --no-print-directory browser
 	$(call part,-m "not long" tests/airflow)
 
 # First what apt-get may have to bring, one after the other: two at once fail over its lock. Then two parts at a time:
