@@ -120,9 +120,9 @@ WITH_A_SWEEP: dict[str, Make] = {
     ),
     "truncate": lambda s: _with_a_sweep(truncate(), World(s), s, BOTH_DONE),
     "truncate what is protected": lambda s: _with_a_sweep(
-        truncate(), World(s).after(protect(25)), s, {("BadValue", "done")}
+        truncate(), World(s).after(protect(25)), s, {("bad_value", "done")}
     ),
-    "read": lambda s: _with_a_sweep(read(25), World(s), s, {("done", "done"), ("SnapshotSwept", "done")}),
+    "read": lambda s: _with_a_sweep(read(25), World(s), s, {("done", "done"), ("snapshot_swept", "done")}),
     "read what is protected": lambda s: _with_a_sweep(read(25), World(s).after(protect(25)), s, BOTH_DONE),
     "another sweep": lambda s: _with_a_sweep(sweep(24, s), World(s).after(protect(15)), s, BOTH_DONE),
 }  # fmt: skip
@@ -132,37 +132,37 @@ WITH_A_SWEEP: dict[str, Make] = {
 
 RECORDS: dict[str, Callable[[], Scenario]] = {
     "protect and protect, one name": lambda: Scenario(
-        World(), (protect(25), protect(35)), {("accepted", "AlreadyExists"), ("AlreadyExists", "accepted")}
+        World(), (protect(25), protect(35)), {("accepted", "exists"), ("exists", "accepted")}
     ),
     "protect and protect, two names": lambda: Scenario(
         World(), (protect(25), protect(35, name="q")), {("accepted", "accepted")}
     ),
     "protect and protect, one name, too late": lambda: Scenario(
-        World().after(sweep(30)), (protect(25), protect(35)), {("refused", "AlreadyExists"), ("refused", "accepted")}
+        World().after(sweep(30)), (protect(25), protect(35)), {("refused", "exists"), ("refused", "accepted")}
     ),
     "release and protect": lambda: Scenario(
-        World(), (release(), protect(25)), {("NotFound", "accepted"), ("done", "accepted"), ("done", "NotFound")}
+        World(), (release(), protect(25)), {("not_found", "accepted"), ("done", "accepted"), ("done", "not_found")}
     ),
     "release and protect, one name": lambda: Scenario(
-        World().after(protect(25)), (release(), protect(35)), {("done", "AlreadyExists"), ("done", "accepted")}
+        World().after(protect(25)), (release(), protect(35)), {("done", "exists"), ("done", "accepted")}
     ),
     "release and release": lambda: Scenario(
-        World().after(protect(25)), (release(), release()), {("done", "NotFound"), ("NotFound", "done")}
+        World().after(protect(25)), (release(), release()), {("done", "not_found"), ("not_found", "done")}
     ),
     "release an old one and protect anew": lambda: _released_by_version(
-        release_and_protect(35), ends={("NotFound", "accepted"), ("RecordChanged", "accepted"), ("done", "NotFound")}
+        release_and_protect(35), ends={("not_found", "accepted"), ("changed", "accepted"), ("done", "not_found")}
     ),
     "move and move": lambda: Scenario(
-        World().after(protect(15)), (move(25), move(35)), {("accepted", "accepted"), ("RecordChanged", "accepted")}
+        World().after(protect(15)), (move(25), move(35)), {("accepted", "accepted"), ("changed", "accepted")}
     ),
     "move and release": lambda: Scenario(
-        World().after(protect(15)), (move(25), release()), {("accepted", "done"), ("NotFound", "done")}
+        World().after(protect(15)), (move(25), release()), {("accepted", "done"), ("not_found", "done")}
     ),
     "protect and move": lambda: Scenario(
-        World(), (protect(25), move(35)), {("accepted", "accepted"), ("accepted", "NotFound")}
+        World(), (protect(25), move(35)), {("accepted", "accepted"), ("accepted", "not_found")}
     ),
     "protect too late, and move": lambda: Scenario(
-        World().after(sweep(30)), (protect(25), move(35)), {("refused", "NotFound")}
+        World().after(sweep(30)), (protect(25), move(35)), {("refused", "not_found")}
     ),
     "protect and settle": lambda: Scenario(World(), (protect(25), settle()), {("accepted", "done")}),
     "protect too late, and settle": lambda: Scenario(
@@ -172,10 +172,10 @@ RECORDS: dict[str, Callable[[], Scenario]] = {
         World().after(protect(15)), (move(25), settle()), {("accepted", "done")}
     ),
     "protect and truncate": lambda: Scenario(
-        World(), (protect(25), truncate()), {("accepted", "BadValue"), ("refused", "done"), ("refused", "BadValue")}
+        World(), (protect(25), truncate()), {("accepted", "bad_value"), ("refused", "done"), ("refused", "bad_value")}
     ),
     "protect in a transaction and release": lambda: Scenario(
-        World(), (protect_in_transaction(25), release()), {("accepted", "done"), ("accepted", "NotFound")}
+        World(), (protect_in_transaction(25), release()), {("accepted", "done"), ("accepted", "not_found")}
     ),
     "protect in a transaction and settle": lambda: Scenario(
         World(), (protect_in_transaction(25), settle()), {("accepted", "done")}
@@ -201,19 +201,19 @@ THREE: dict[str, Callable[[], Scenario]] = {
     ),
     "protect, move, sweep": lambda: Scenario(
         World(), (protect(25), move(35), sweep(30)),
-        {("accepted", "accepted", "done"), ("refused", "NotFound", "done")},
+        {("accepted", "accepted", "done"), ("refused", "not_found", "done")},
     ),
     "move, release, sweep": lambda: Scenario(
         World().after(protect(15)), (move(25), release(), sweep()),
-        {("accepted", "done", "done"), ("refused", "done", "done"), ("NotFound", "done", "done")},
+        {("accepted", "done", "done"), ("refused", "done", "done"), ("not_found", "done", "done")},
     ),
     "read, release, sweep": lambda: Scenario(
         World().after(protect(25)), (read(25), release(), sweep()),
-        {("done", "done", "done"), ("SnapshotSwept", "done", "done")},
+        {("done", "done", "done"), ("snapshot_swept", "done", "done")},
     ),
     "release of an old one, protect anew, sweep": lambda: _released_by_version(
         release_and_protect(27), sweep(35),
-        ends={("NotFound", "accepted", "done"), ("RecordChanged", "refused", "done"), ("done", "NotFound", "done")},
+        ends={("not_found", "accepted", "done"), ("changed", "refused", "done"), ("done", "not_found", "done")},
     ),
     "protect, another strategy, its sweep": lambda: Scenario(
         World(), (protect(25), change(None, THOROUGH), sweep(40, THOROUGH)),
@@ -245,7 +245,7 @@ WIDER: dict[str, Callable[[], Scenario]] = {
     ),
     "protect, truncate, sweep": lambda: Scenario(
         World(), (protect(25), truncate(), sweep()),
-        {("accepted", "BadValue", "done"), ("refused", "done", "done"), ("refused", "BadValue", "done")},
+        {("accepted", "bad_value", "done"), ("refused", "done", "done"), ("refused", "bad_value", "done")},
     ),
     "protect in a transaction, settle, sweep": lambda: Scenario(
         World(), (protect_in_transaction(25), settle(), sweep()),

@@ -164,7 +164,7 @@ def outcome(position: Position) -> str:
     if position.call is not None:
         return f"stands before {position.call}"
     if position.error is not None:
-        return type(position.error).__name__
+        return position.error.code
     accepted = getattr(position.result, "accepted", None)
     return "done" if accepted is None else "accepted" if accepted else "refused"
 
