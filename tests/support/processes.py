@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
@@ -17,6 +18,12 @@ a start from nothing, and needs not import for a second what the test imports.""
 
 def in_processes(count: int, work: Callable[..., T], *arguments: Any) -> list[T]:
     """`work(number, *arguments)` in as many processes, started together; their results."""
-    with ProcessPoolExecutor(count, mp_context=_context) as pool:
+    with ProcessPoolExecutor(count, _context, _take_over, (dict(os.environ),)) as pool:
         running = [pool.submit(work, number, *arguments) for number in range(count)]
         return [each.result(timeout=240) for each in running]
+
+
+def _take_over(environment: dict[str, str]) -> None:
+    """Have the variables that the test has now, not those of when the first process was started."""
+    os.environ.clear()
+    os.environ.update(environment)
