@@ -15,7 +15,6 @@ was written and swept and nothing was ever protected.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -25,16 +24,16 @@ from hypothesis.stateful import initialize, invariant, rule
 from sweep_tasks.config import Settings
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode, Protections, Record, Target
+from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store.system import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
-from sweep_tasks.sweep import judging, rules
+from sweep_tasks.sweep import rules
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.timestamps.service import TimestampService
 from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.commits import ABORTED
 from tests.conftest import memory_store
+from tests.properties.mistakes import protections_count_by_start_instead_of_commit, row_ranges_are_ignored
 from tests.properties.model import Journal
 from tests.properties.searching import Mistakes, Patch, Searched, find_nothing, search
 from tests.support.clock import ManualClock
@@ -267,20 +266,8 @@ def parked_entries_are_forgotten(patch: Patch) -> None:
     patch.setattr(Judge, "rejudge_parked", lambda *_, **__: None)
 
 
-@MISTAKES.planted(Thorough, after=25)
-def row_ranges_are_ignored(patch: Patch) -> None:
-    covering = Protections.covering
-    patch.setattr(Protections, "covering", lambda self, table, row: covering(self, table, b"b"))
-
-
-@MISTAKES.planted(Thorough, after=13)
-def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
-    plan = rules.plan
-
-    def by_start(entries: Collection[Entry], *around: Any) -> Any:
-        return plan([e if e.commit == ABORTED else e._replace(commit=e.start) for e in entries], *around)
-
-    patch.setattr(judging, "plan", by_start)
+MISTAKES.planted(Thorough, after=25)(row_ranges_are_ignored)
+MISTAKES.planted(Thorough, after=13)(protections_count_by_start_instead_of_commit)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
