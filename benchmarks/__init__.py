@@ -1,2 +1,2 @@
-"""What is claimed about speed. Each module has a `measure()` that returns plain numbers; ratios compare two things
-measured alternately in one run, since the machine's own speed changes from minute to minute."""
+"""Benchmarks: each module has a `measure()` that returns plain numbers. A ratio compares two things that are measured
+alternately in one run, because the speed of a machine changes from minute to minute."""

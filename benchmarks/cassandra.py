@@ -1,8 +1,8 @@
-"""The Spark job on Cassandra against the best loop that only deletes, and what the queue costs a writer.
+"""Compares the Spark job on Cassandra with the fastest delete-only loop, and measures what the queue costs a writer.
 
-The job reads the queue, looks up commits, decides, deletes, cleans and moves the progress, in Spark's workers; the loop
-sends the same range deletes straight through the driver, in unlogged batches by place on the ring, at the best of
-several batch sizes and depths. One node on this machine serves both, one after the other.
+The job reads the queue, looks up commits, decides, deletes, cleans and advances the progress, in Spark's workers. The
+loop sends the same range deletes directly through the driver, in unlogged batches by token, with the best of several
+batch sizes and depths. Both use one node on this machine, one after the other.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from cassandra.query import BatchStatement, BatchType
 from benchmarks.shared.timing import alternately, seconds
 from benchmarks.spark import run_job
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
-from sweep_tasks.opening import open_store
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.store.chunks import chunks
-from sweep_tasks.sweep.tally import Kind, Tally
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.store.contract import chunks
+from sweep_tasks.tables.deletions import Kind, Tally
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.outcomes import CommitTable
 
 TABLE = TableRef.parse("bench.cells")
 METADATA = TableMetadata(SweepStrategy.THOROUGH)
 CELLS = 300_000
 COUNTED = 50_000
 WRITES = 50
-"""Cells a transaction."""
+"""Cells per transaction."""
 SHAPES = list(product((50, 100, 200), (32, 64)))
-"""Statements a batch, and batches in flight: the loop is as fast as the best of them."""
+"""Statements per batch, and batches in flight. The fastest combination counts."""
 COMMITS = 60
 VALUE = b"v" * 100
 
@@ -85,7 +85,7 @@ def _range_deletes(cluster: LocalCluster) -> dict[str, Any]:
 
 
 def _counting(cluster: LocalCluster) -> dict[str, Any]:
-    """What it costs a sweep to count its deletes by places on the ring: beside the deletes themselves."""
+    """Measure what a sweep pays for counting its deletes by token, compared with the deletes themselves."""
     url = cluster.url("counting")
     with open_store(url, _initialised(url)) as store:
         store.create_table(TABLE, METADATA)
@@ -105,7 +105,7 @@ def _counting(cluster: LocalCluster) -> dict[str, Any]:
 
 
 def _fill(url: str, *, queued: bool) -> None:
-    """Every cell twice: once before there was a queue, once announced in it."""
+    """Write every cell twice: once before there was a queue, and once with queue entries."""
     settings = _initialised(url)
     with open_store(url, settings) as store, ThreadPoolExecutor(8) as pool:
         store.create_table(TABLE, METADATA)
@@ -132,7 +132,7 @@ def _loops(url: str) -> dict[tuple[int, int], float]:
 
 
 def _loop(store: CassandraStore, statements: int, depth: int) -> None:
-    session, name = store.connection.session, store.catalog.physical(TABLE)
+    session, name = store.connection.session, store.catalog.in_use(TABLE)[1]
     fresh = TimestampService(store).fresh()
     delete = session.prepare(
         f"DELETE FROM {name} USING TIMESTAMP ? WHERE key = ? AND column1 = ? AND column2 > ? AND column2 <= ?"

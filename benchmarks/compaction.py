@@ -1,13 +1,13 @@
-"""Reading the head of a queue after a compaction by density, and where Cassandra was left alone for as long.
+"""Measures reads of the head of a queue after a tombstone-density compaction, and without one for the same time.
 
-For values of several sizes; a rule that looks at how many bytes are tombstones, in files where values lie beside them,
-misses those in between. Every ratio is to the same read of a table that never held what was deleted; the goal is met
-where reads of both compacted tables, size-tiered and unified, take at most 1.2 times as long.
+Values have several sizes. A rule that only considers the share of tombstone bytes misses the sizes in between, where
+values lie beside the tombstones. Every ratio is to the same read of a table that never held the deleted items. The goal
+is met if reads of both compacted tables, size-tiered and unified, take at most 1.2 times as long.
 
-All tables have the same two files, one with the values and one with what deletes most of them, flushed hours apart in
-real life. The tables that are left alone get copies of them with Cassandra's own compaction switched on, by its
-defaults, and keep it so for as long as ours takes and until they are read: `left_alone` says for how long, that it was
-switched on all that time, and how many files there are in the end. Both strategies wait for four files of a size.
+All tables have the same two files: one with the values, and one with the deletes of most of them, which in production
+are flushed hours apart. The tables without our compaction get copies of them, with Cassandra's own compaction enabled
+with its defaults while ours runs and until they are read. `left_alone` reports for how long, that it was enabled all
+the time, and how many files there are at the end. Both strategies wait for four files of a size.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from typing import Any
 
 from benchmarks.shared.queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
 from sweep_tasks.compaction import rounds
+from sweep_tasks.compaction.documents import RoundReport
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.connections import open_store
+from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.tables.catalog import Catalog
 
 SIZES = (16, 256, 320, 512, 1_024)
 FEW_ROUNDS, ROUNDS = 5, 40
@@ -56,11 +58,11 @@ def _of(cluster: LocalCluster, folder: Path, size: int) -> dict[str, Any]:
         report = _compacted(settings, [tables[OURS], tables[OURS_UCS]])
         for name in (OURS, OURS_UCS):
             assert workload.contents(tables[name]) == contents  # noqa: S101
-        done = {"dropped": report["dropped"], "bytes_rewritten": report["bytes_rewritten"]}
+        done = {"dropped": report.dropped, "bytes_rewritten": report.bytes_rewritten}
         left = {name: workload.left_alone(tables[name]) for name in (LEFT_STCS, LEFT_UCS)}
         answer = _read(workload, tables) | done | {"left_alone": {"seconds": round(time.monotonic() - began), **left}}
         for table in tables.values():
-            store.drop_table(table)
+            Catalog(store).drop(table, force=True)
     return answer
 
 
@@ -74,8 +76,8 @@ def _filled(workload: Workload) -> dict[str, TableRef]:
     return tables
 
 
-def _compacted(settings: Settings, tables: list[TableRef]) -> dict[str, Any]:
-    (node,) = rounds.nodes(settings)
+def _compacted(settings: Settings, tables: list[TableRef]) -> RoundReport:
+    (node,) = settings.compaction_nodes
     before = rounds.measure(settings, node, [str(table) for table in tables])
     planned = rounds.plan(settings, node, before)
     done = rounds.compact(settings, node, planned)
@@ -84,7 +86,7 @@ def _compacted(settings: Settings, tables: list[TableRef]) -> dict[str, Any]:
 
 
 def _read(workload: Workload, tables: dict[str, TableRef]) -> dict[str, Any]:
-    """What was left alone takes so long to read that a few rounds tell; the others are compared more closely."""
+    """Reads of the uncompacted tables take so long that a few rounds are enough. The others need more."""
     everywhere = workload.read_heads(list(tables.values()), FEW_ROUNDS)
     closely = workload.read_heads([tables[name] for name in (NEVER, OURS, OURS_UCS)], ROUNDS)
     never = closely[tables[NEVER]]

@@ -1,11 +1,10 @@
-"""The sweep that scans a table against the one that reads the queue, on stores that were filled alike.
+"""Compares the legacy sweep, which scans a table, with the targeted sweep, which reads the queue, on equal stores.
 
-A million cells were written some time ago, then one in a hundred of them again: the scan examines all of them, the
-targeted sweep what was announced. As it happens every hour, the second is measured several times, each after another
-one in a hundred was written: the median counts, and what the first one took, on a server that never did such a thing
-before, is told beside it. Before each the server may finish what writing has left it to do. Both sweep in one process,
-without a limit on the pace and without the start of Spark, and must leave the same versions. SQLite, and Cassandra (one
-node on this machine).
+A million cells were written some time ago, then one in a hundred of them again. The scan examines all of them, the
+targeted sweep only what is queued. The targeted sweep runs hourly, so it is measured several times, each time after
+another one in a hundred cells was written. The median counts. The first run, on a server with cold caches, is reported
+beside it. Before each run, the server may finish its background work. Both sweep in one process, without a rate limit
+and without starting Spark, and must leave the same versions. SQLite, and Cassandra with one node on this machine.
 """
 
 from __future__ import annotations
@@ -18,34 +17,34 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shared.timing import seconds
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import StandingClock, SystemClock
-from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.server import work_of
+from sweep_tasks.compaction.nodetool import work_of
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
+from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.sstables.nodes import Node
 from sweep_tasks.store import Store, initialise_store
-from sweep_tasks.store.chunks import chunks
+from sweep_tasks.store.contract import chunks
 from sweep_tasks.store.sqlite import SQLiteStore
-from sweep_tasks.sweep.engine import ShardSweep
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.transactions.outcomes import CommitTable
 
 TABLE = TableRef.parse("bench.cells")
 METADATA = TableMetadata(SweepStrategy.THOROUGH)
 CELLS = 1_000_000
 ONE_IN = 100
-"""Is overwritten."""
+"""This share of the cells is overwritten."""
 WRITES = 50
-"""Cells a transaction."""
+"""Cells per transaction."""
 VALUE = b"v" * 100
 ROUNDS = 5
 GOAL = 50
@@ -89,10 +88,10 @@ def _compared(legacy_url: str, targeted_url: str, cells: int, rounds: int, calm:
 
 
 def _targeted(store: Store, cells: int, number: int, calm: Callable[[], None]) -> tuple[float, Summary]:
-    """A sweep of what was written since the last one, an hour ago by its clock."""
+    """Sweep what was written since the last sweep, an hour ago by its clock."""
     _write(store, cells, ONE_IN, announced=True, first=number)
     clock = StandingClock((number + 1) * 3_600_000)
-    Puncher(store).punch(TimestampService(store), clock)
+    ClockHistory(store).record_now(TimestampService(store), clock, step_max_s=0)
     calm()
     sweep = ShardSweep(store, METADATA.strategy, 0, _horizon(store), clock)
     done: list[Summary] = []
@@ -112,7 +111,7 @@ def _opened(url: str) -> Store:
 
 
 def _write(store: Store, cells: int, step: int, announced: bool, first: int = 0) -> None:
-    """One cell in `step`. What was written first is old news to the queue, or older than it."""
+    """Write one cell in `step`. The first writes are already swept, or older than the queue."""
     queue, commits, timestamps = QueueWriter(store), CommitTable(store), TimestampService(store)
 
     def written(start: int, some: list[Cell]) -> None:
@@ -131,11 +130,11 @@ def _write(store: Store, cells: int, step: int, announced: bool, first: int = 0)
 
 
 def _at_once() -> None:
-    """There is nothing to wait for."""
+    """SQLite has no background work to wait for."""
 
 
 def _calm(cluster: LocalCluster) -> None:
-    """Written to disk, and compacted as far as the server likes."""
+    """Flush everything, and wait for the server's compactions."""
     node = Node.named(load_settings(compaction_nodes=cluster.compaction_nodes()), "node1")
     node.nodetool("flush", changes=True)
     while work_of(node).busy:

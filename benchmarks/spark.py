@@ -1,8 +1,8 @@
-"""The Spark job against the in-process sweep, how it grows with the work, and what it costs when there is little.
+"""Compares the Spark job with the in-process sweep, measures how it scales, and its cost when there is little to do.
 
-Both sweep the same SQLite store, filled the same way: every cell written four times over. The job is a real
-`spark-submit` on `local[2]` with 512 MB for the driver, its start included; the in-process sweep has no start. On one
-machine with one SQLite writer Spark is not expected to win: it is there for more machines and bounded memory.
+Both sweep the same SQLite store, filled the same way: every cell is written four times. The job is a real
+`spark-submit` on `local[2]` with 512 MB for the driver, and its start is included. On one machine with one SQLite
+writer, Spark is not expected to be faster: it is meant for several machines and bounded memory.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from benchmarks.shared.timing import alternately, seconds
 from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_submit
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import initialise_store
-from sweep_tasks.sweep.idle import sweep_idle
 from sweep_tasks.sweep.order import SweepOrder
-from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.sweep.run import Sweeper, sweep_idle
+from sweep_tasks.transactions.outcomes import CommitTable
 
 TABLE = TableRef.parse("bench.cells")
 ORDER = SweepOrder(SweepStrategy.THOROUGH, 0)
@@ -68,9 +67,9 @@ def _job(store: Path) -> tuple[float, dict[str, Any]]:
 
 
 def run_job(url: str) -> tuple[float, dict[str, Any]]:
-    """Seconds, and the summary, which must tell of all the work."""
+    """Return the seconds and the summary, which must account for all the work."""
     ended: list[subprocess.CompletedProcess[str]] = []
-    arguments = ["--strategy", ORDER.strategy, "--shard", "0", "--store", url]
+    arguments = ["--order", ORDER.document(), "--store", url]
     took = seconds(lambda: ended.append(_submit(str(TARGETED_SWEEP), *arguments)))
     summary: dict[str, Any] = json.loads(ended[0].stdout.splitlines()[-1])
     assert summary["entries"], summary  # noqa: S101
@@ -107,7 +106,7 @@ def _trivial(folder: Path, store: Path) -> dict[str, Any]:
 
 
 def _idle(store: Path) -> float:
-    """A shard that was swept, looked at again: all that such a task costs besides Airflow."""
+    """Sweep a shard again that is already swept: the whole cost of such a task besides Airflow."""
     _in_process(store)
     settings = load_settings(store=_url(store))
     with open_store(settings.store, settings) as opened:

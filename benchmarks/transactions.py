@@ -1,7 +1,7 @@
-"""Transactions on SQLite against the bare statements that do the same, point reads, scans, and conflicts.
+"""Compares transactions on SQLite with the bare statements that do the same; point reads, scans, and conflicts.
 
-The bare side runs the statements of a commit, in their order and in as many SQLite transactions, straight on the
-driver: what is left of the difference is what our layers cost.
+The bare side runs the statements of a commit in the same order and in as many SQLite transactions, directly on the
+driver. The difference is the cost of our layers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 from benchmarks.shared.timing import alternately, seconds
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
 from sweep_tasks.encoding import var_long, var_signed_long
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.transactions import Transaction, TransactionManager
 
 TABLE = TableRef.parse("bench.cells")
 VALUE = b"v" * 100
 SIZES = {1: 300, 10: 200, 100: 50, 10_000: 2}
-"""Writes a transaction, and transactions a round."""
+"""Writes per transaction, and transactions per round."""
 
 
 def measure() -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _reads(folder: Path) -> dict[str, Any]:
 
 
 def _conflicts(folder: Path, writers: int = 8, increments: int = 50) -> dict[str, Any]:
-    """Eight processes increment one cell, then eight different cells."""
+    """Let eight processes increment one cell, then eight different cells."""
     url, store = _opened(folder, "conflicts")
     with TransactionManager(store, enqueue=False).transaction() as tx:
         tx.put_many(TABLE, {Cell(b"%d" % n, b"c"): b"0" for n in range(writers)})

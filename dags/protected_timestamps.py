@@ -1,27 +1,28 @@
 """### Protected timestamps
 
-Asks the owner of every protection whether it is done, and releases what nobody needs any more: records whose owner has
-finished, and those that have expired. What somebody left half done is finished or dropped. Nothing is released on a
-guess: an owner that is gone, of a type that nobody knows, or that does not answer, keeps its record and makes the run
-red.
+Asks the owner of every protection whether it has finished. Releases the records of finished owners and expired records.
+Unfinished operations on records are completed or dropped. Nothing is released on a guess: if an owner is gone, is of an
+unknown type or does not answer, its record is kept and the run fails. The run also takes a clock sample, and fails if the
+clock of a host is wrong.
 
-**When it is red**
+**When a task fails**
 
 | task | what to do |
 | --- | --- |
-| `reconcile` | it was tried again already; its log says what could not be reached. Mend that; the next run does the rest |
-| `check` | its log has a sentence for each record or limit that a person must decide about, with age and owner |
+| `reconcile` | it was retried already; its log says what could not be reached. Fix that; the next run does the rest |
+| `check` | its log has a message for each record or limit that needs a decision, with age and owner |
 
-| the sentence says | what to do |
+| problem | what to do |
 | --- | --- |
-| its owner is gone | the run or application was deleted, or its history was. See that what it began is over, then `sweepflow release ID` |
-| nobody answers for owners of type … | install the package that registers that type, or release the record by hand |
-| its owner could not be asked | mend what it names: a connection, an address, a detail that the record lacks |
-| allowed are … (protection_max_age_s) | ask whoever took it. What it holds back grows: `sweepflow protections` shows how much |
-| of at most … are in use | release what is not needed, or raise the limit that it names |
+| the owner is gone | the run or application was deleted, or its history was. Make sure that its work is over, then run `sweepflow release ID` |
+| the owner type is unknown | install the package that registers that type, or release the record manually |
+| the owner could not be asked | fix what the message names: a connection, an address, a detail that the record lacks |
+| the record is too old (protection_max_age_s) | ask its owner. The data that it holds back grows: `sweepflow protections` shows how much |
+| a limit is almost used up | release records that are not needed, or raise the limit that the message names |
+| the clock of a host is ahead or behind | correct that clock; `sweepflow clock show` lists all, `docs/sweeping.md` says when to confirm or discard a sample |
 
-A problem is alerted about once a day while it lasts (`protection_alert_again_s`), the run is red every time. To look
-without changing anything, trigger it with *Dry run*. `docs/airflow.md` has the rest.
+A problem is alerted once a day while it lasts (`protection_alert_again_s`); the run fails every time. To check without
+changing anything, trigger a *Dry run*, which alerts no one. See `docs/airflow.md` for details.
 """  # noqa: E501 (a table row is a line)
 
 from datetime import timedelta
@@ -29,10 +30,9 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG
 
+from sweep_tasks.alerts.notifier import failure_alert, problem_alert
 from sweep_tasks.config import load_settings
-from sweep_tasks.orchestration.alerts import failure_alert, problem_alert
-from sweep_tasks.orchestration.defaults import task_defaults
-from sweep_tasks.orchestration.names import PROTECTED_TIMESTAMPS
+from sweep_tasks.orchestration.names import PROTECTED_TIMESTAMPS, task_defaults
 from sweep_tasks.orchestration.reconciling import (
     RECONCILE,
     CheckProtections,
@@ -56,12 +56,12 @@ with DAG(
     reconcile = ReconcileProtections(
         task_id=RECONCILE,
         on_failure_callback=failure_alert(),
-        doc_md="Asks every owner, releases what is no longer needed; the report is in its XComs.",
+        doc_md="Asks every owner and releases records that are no longer needed; the report is in its XComs.",
     )
     check = CheckProtections(
         task_id="check",
-        retries=0,  # it would say the same again
+        retries=0,  # a retry would report the same
         on_failure_callback=problem_alert(),
-        doc_md="Fails if a person has to decide something; its log says what.",
+        doc_md="Fails if a record or a limit needs a decision; its log says which.",
     )
     reconcile >> check

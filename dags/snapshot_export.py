@@ -1,19 +1,19 @@
 """### Snapshot export
 
-A consistent copy of tables at one timestamp, as Parquet in the folder of the setting `export_folder`. The timestamp is
-protected for as long as the run takes; sweeping and writing go on meanwhile. An export holds what has changed since the
-last one of the same tables, deletions included, or everything if there is none or **Full** is chosen. Each is a folder
-named after its timestamp; a folder `….unfinished-…` that no run is at work on may be deleted.
+A consistent export of tables at one timestamp, as Parquet in the folder of the setting `export_folder`. The timestamp is
+protected for the duration of the run; sweeping and writing continue. An export contains what has changed since the last
+export of the same tables, deletions included, or everything if there is none or **Full** is selected. Each export is a
+folder named after its timestamp. A folder `….unfinished-…` that no run is working on can be deleted.
 
-**When it is red**
+**When a task fails**
 
 | task | what to do |
 | --- | --- |
-| `protect` | its log says what is missing: a table, a place among the protections (`sweepflow protections`), the store; mend it, clear it |
-| `export` | it was tried again already; read the end of its log, mend the cause, clear it. The new try takes a new timestamp |
-| `release` | nothing: the next run of `protected_timestamps` releases what this run leaves behind |
+| `protect` | its log names the problem: a missing table, the limit of protections (`sweepflow protections`), the store; fix it, clear it |
+| `export` | it was retried already; read the end of its log, fix the cause, clear it. The new attempt takes a new timestamp |
+| `release` | nothing: the next run of `protected_timestamps` releases the record of this run |
 
-A run may be killed or cleared at any moment: what was not finished is no export. `docs/export.md` has the rest.
+A run can be killed or cleared at any time: unfinished output is not an export. See `docs/export.md` for details.
 """  # noqa: E501 (a table row is a line)
 
 from datetime import timedelta
@@ -21,11 +21,10 @@ from datetime import timedelta
 import pendulum
 from airflow.sdk import DAG
 
+from sweep_tasks.alerts.notifier import failure_alert
 from sweep_tasks.config import load_settings
-from sweep_tasks.orchestration.alerts import failure_alert
-from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.orchestration.exporting import TABLES, SnapshotExportOperator, export_form
-from sweep_tasks.orchestration.names import SNAPSHOT_EXPORT
+from sweep_tasks.orchestration.names import SNAPSHOT_EXPORT, task_defaults
 from sweep_tasks.orchestration.protecting import protect_timestamp
 
 settings = load_settings()

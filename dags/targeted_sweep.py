@@ -1,20 +1,20 @@
 """### Targeted sweep
 
-Removes what no transaction, reader or protection can see any more. A task for each strategy and shard reads its queue,
-deletes, cleans the queue and moves its progress, up to the end of the run's hour less retention and no further. Runs
-for past hours (backfill) sweep in the same steps. A task is safe to kill, to clear and to run twice.
+Removes versions that no transaction, reader or protection can see any more. One task per strategy and shard reads its
+queue, deletes, cleans the queue and advances its progress, up to the end of the run's hour minus the retention. Runs for
+past hours (backfill) work in the same way. A task can be killed, cleared and run twice safely.
 
-**When it is red**
+**When a task fails**
 
 | task | what to do |
 | --- | --- |
-| `prepare` | its log says what is missing (a pool, a connection, the store, a lowered number of shards) and the command that mends it; then clear it |
-| `shard_…` | it was tried again already; read the end of its log, mend the cause, clear it. Others are not held up, and the next hour goes on where it stopped |
-| `check_lag` | a shard is further behind than its objective; `sweepflow status` shows what holds it up |
-| `announce_tombstones` | nothing is lost: the next run of `compaction` comes by the clock; its log says why it failed |
-| `finish` | says only that something above is red |
+| `prepare` | its log names what is missing (a pool, a connection, the store, a lowered number of shards) and the command that fixes it; then clear it |
+| `shard_…` | it was retried already; read the end of its log, fix the cause, clear it. Other shards are not delayed, and the next hour resumes where it stopped |
+| `check_lag` | a shard is further behind than its objective; `sweepflow status` shows what holds it back. A dry run does not fail for this reason |
+| `announce_tombstones` | nothing is lost: the next run of `compaction` starts on schedule; its log says why it failed |
+| `finish` | it only reports that another task failed |
 
-`docs/airflow.md` has the rest.
+A dry run alerts no one, whatever its outcome. See `docs/airflow.md` for details.
 """  # noqa: E501 (a table row is a line)
 
 from datetime import timedelta
@@ -23,14 +23,13 @@ import pendulum
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable, TaskGroup
 
+from sweep_tasks.alerts.notifier import deadline_alert, failure_alert
 from sweep_tasks.config import load_settings
-from sweep_tasks.orchestration.alerts import deadline_alert, failure_alert
-from sweep_tasks.orchestration.announcing import AnnounceTombstones
-from sweep_tasks.orchestration.defaults import task_defaults
 from sweep_tasks.orchestration.form import sweep_form
-from sweep_tasks.orchestration.operators import CheckLag, SweepShardOperator
+from sweep_tasks.orchestration.names import task_defaults
 from sweep_tasks.orchestration.pools import SWEPT
 from sweep_tasks.orchestration.prepare import PrepareSweep
+from sweep_tasks.orchestration.sweeping import AnnounceTombstones, CheckLag, SweepShardOperator
 
 settings = load_settings()
 
@@ -48,24 +47,25 @@ with DAG(
     tags=["sweep"],
     doc_md=__doc__,
 ):
-    prepare = PrepareSweep(task_id="prepare", doc_md="Checks what the others need, and skips those not asked for.")
+    prepare = PrepareSweep(doc_md="Checks prerequisites, skips tasks that were not selected, and records the run.")
     check_lag = CheckLag(task_id="check_lag", trigger_rule="all_done", doc_md="Fails if a shard is too far behind.")
     announce = AnnounceTombstones(
         task_id="announce_tombstones",
+        recorded_by=prepare.task_id,
         trigger_rule="all_done",
-        doc_md="Starts the DAG compaction if the run wrote many tombstones; else skipped.",
+        doc_md="Records the outcome of the run; triggers the DAG compaction if it wrote many tombstones.",
     )
-    finish = EmptyOperator(task_id="finish", trigger_rule="none_failed", doc_md="Red if anything above is red.")
+    finish = EmptyOperator(task_id="finish", trigger_rule="none_failed", doc_md="Fails if any other task failed.")
 
     for strategy in SWEPT:
-        with TaskGroup(strategy.value, tooltip=f"The {strategy} shards, each in a pool of its own"):
+        with TaskGroup(strategy.value, tooltip=f"The {strategy} shards, each in its own pool"):
             for shard in range(settings.shards):
                 sweep = SweepShardOperator(
                     task_id=f"shard_{shard}",
                     strategy=strategy,
                     shard=shard,
                     priority_weight=settings.shards - shard,
-                    weight_rule="absolute",  # by turns, so that neither strategy waits for the other
+                    weight_rule="absolute",  # alternate, so that neither strategy waits for the other
                     doc_md=f"Sweeps shard {shard} of the {strategy} queue; the summary is in its XComs.",
                 )
                 prepare >> sweep >> [check_lag, announce, finish]

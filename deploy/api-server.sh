@@ -1,6 +1,6 @@
 #!/bin/sh
-# Airflow's API server, with the passwords of the environment. SimpleAuthManager takes passwords from a file that it opens
-# for writing, so it is made here, inside the container, where it goes with the container.
+# Start Airflow's API server with the passwords of the environment. SimpleAuthManager reads passwords from a file that it
+# opens for writing. So the file is created here, inside the container, and is removed with the container.
 set -eu
 umask 077
 

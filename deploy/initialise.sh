@@ -1,6 +1,6 @@
 #!/bin/sh
-# What Airflow needs before it starts. Safe to repeat, and repeated at every start: it is also how a new version brings
-# the metadata up, and how new shards get their pools.
+# Prepare Airflow before it starts. It can be repeated, and runs at every start: this also migrates the metadata to a new
+# version, and creates the pools of new shards.
 set -eu
 
 airflow db migrate

@@ -1,7 +1,7 @@
-"""Registers the page with Airflow: its application, and its place in the navigation.
+"""Register the page with Airflow: its application, and its entry in the navigation.
 
-Every process of Airflow imports this file, each task too. So the application is made at its first request, which only
-the API server ever gets.
+Every process of Airflow imports this file, including every task. So the application is created at its first request,
+which only the API server receives.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
-from sweep_tasks.orchestration.page.addresses import PREFIX, airflow_path
+from sweep_tasks.orchestration.names import PREFIX, airflow_path
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -24,7 +24,7 @@ async def page(scope: Scope, receive: Receive, send: Send) -> None:
 
 @lru_cache(maxsize=1)
 def _application() -> FastAPI:
-    from sweep_tasks.orchestration.page.application import page_app
+    from sweep_tasks.web.application import page_app
 
     return page_app()
 

@@ -1,18 +1,100 @@
-"""The frames of a sweep, and what Spark does with them by itself. Each function is named after what comes out.
+"""The frames of a sweep and their native Spark operations. Each function is named after its result.
 
 A frame of **entries** is what was read from the queue: a row for each entry, decoded, with its transaction's outcome
-and its segment; a row for each reference to dedicated rows; and a row of totals for each thing that was read. A frame
-of **results** is what was done: a row for each cell that was touched, and a row of totals for each Spark partition.
-Totals are all that ever reaches the driver.
+and its segment; a row for each reference to dedicated rows; and a row of totals for each part that was read. A frame
+of **results** has a row for each cell that was touched, and a row of totals for each Spark partition. Only totals
+reach the driver.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+
+from sweep_tasks.encoding import var_long
+from sweep_tasks.model import Span
+from sweep_tasks.queue.encoding import FINE
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How much of the queue to read at a time, and where to cut what was read. Pure.
+#
+# The number of entries of a fine partition is known only after it was read: none, or millions. So a window of a few
+# partitions is read first, and its size is used to estimate the next window. A window is cut into batches between two
+# start timestamps, so that the progress can be stored there.
+# ---------------------------------------------------------------------------------------------------------------------
+
+_FASTEST_GROWTH = 16
+
+
+class Windows:
+    """The partitions of a sweep, some at a time."""
+
+    def __init__(self, partitions: list[int], entries: int, first: int) -> None:
+        self._left = partitions
+        self._entries = entries
+        self._size = first
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while self._left:
+            window, self._left = self._left[: self._size], self._left[self._size :]
+            yield window
+
+    @property
+    def left(self) -> list[int]:
+        return self._left
+
+    def held(self, entries: int) -> None:
+        """Record the number of entries of the last window."""
+        wanted = self._entries * self._size // max(entries, 1)
+        self._size = max(1, min(wanted, self._size * _FASTEST_GROWTH))
+
+
+class Cut(NamedTuple):
+    """A batch within a window: everything with `after < start <= last`; None is open."""
+
+    after: int | None
+    last: int | None
+    entries: int
+    through: int
+    """The progress after this batch."""
+    partitions: list[int]
+    """Partitions that end in this batch."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self.after is None and self.last is None
+
+    def covers(self, start: int) -> bool:
+        return (self.after is None or start > self.after) and (self.last is None or start <= self.last)
+
+
+def cuts(by_start: Iterable[tuple[int, int]], size: int, window: list[int], before: int) -> Iterator[Cut]:
+    """Yield batches of about `size` entries, from the number of entries of each start, in order; a start is never
+    cut."""
+    after: int | None = None
+    last: int | None = None
+    entries = 0
+    left = list(window)
+    for start, count in by_start:
+        if last is not None and entries + count > size:
+            passed = [partition for partition in left if partition < start // FINE]
+            left = left[len(passed) :]
+            through = max(last, min((passed[-1] + 1) * FINE, before) - 1) if passed else last
+            yield Cut(after, last, entries, through, passed)
+            after, entries = last, 0
+        last, entries = start, entries + count
+    yield Cut(after, None, entries, min((window[-1] + 1) * FINE, before) - 1, left)
+
+
+def stretches(parts: int) -> list[Span]:
+    """Divide the columns of a shared row into this many ranges that cover all possible columns."""
+    bounds = [var_long(FINE * number // parts) for number in range(1, parts)]
+    return [Span(start, end) for start, end in zip([b"", *bounds], [*bounds, b""], strict=True)]
+
 
 ENTRIES = {
     "start": "long",
@@ -83,7 +165,7 @@ def totals(frame: DataFrame) -> DataFrame:
 
 
 def between(entries: DataFrame, after: int | None, before: int | None) -> DataFrame:
-    """Those with `after < start < before`. What has no start comes before everything."""
+    """Return the rows with `after < start < before`. A row without a start comes before all others."""
     if after is not None:
         entries = entries.where(F.col("start") > after)
     if before is not None:
@@ -92,7 +174,7 @@ def between(entries: DataFrame, after: int | None, before: int | None) -> DataFr
 
 
 def newest_by_segment(cells: DataFrame, partitions: int) -> DataFrame:
-    """Of the entries of a cell in one segment only the greatest start: the others have nothing to add.
+    """Keep the greatest start of the entries of a cell in one segment: the others add nothing.
 
     Cells are cut by range, so that no two tasks delete from the same neighbourhood, and come in order.
     """
@@ -108,7 +190,7 @@ def entries_by_start(cells: DataFrame) -> DataFrame:
 
 
 def entries_by_row(cells: DataFrame) -> DataFrame:
-    """How many tombstones each row may get. Rows by a hash: two that share one would only end a run early."""
+    """Count the tombstones that each row may get. Rows are hashed: a collision would only end a run early."""
     return cells.groupBy(F.xxhash64("table", "row").alias("row")).count().select("row", "count")
 
 
@@ -118,8 +200,8 @@ def rows_over(cap: int, counts: list[DataFrame]) -> DataFrame:
 
 
 def first_start_over(cap: int, cells: DataFrame, spent: list[DataFrame], first: int | None) -> DataFrame:
-    """The least start that would put more than `cap` entries of this run into one row, the first start of the run
-    aside; `spent` is what earlier batches put into each row."""
+    """Return the least start that would put more than `cap` entries of this run into one row, except the first start of
+    the run; `spent` has the entries of earlier batches by row."""
     row = F.xxhash64("table", "row").alias("row")
     so_far = F.expr("count(1) OVER (PARTITION BY row ORDER BY start, place ROWS UNBOUNDED PRECEDING)")
     here = cells.select(row, "start", F.xxhash64("column").alias("place")).withColumn("so_far", so_far)
@@ -138,7 +220,7 @@ class Touched(NamedTuple):
 
 
 def touched(results: list[DataFrame]) -> Touched:
-    """Distinct cells over several batches, shards and parked entries."""
+    """Count distinct cells over several batches, shards and parked entries."""
     cells = _union(results).where("cell IS NOT NULL").groupBy("cell").agg(F.max("ranged"), F.max("sentinel"))
     found = cells.toDF("cell", "ranged", "sentinel").agg(F.count_if("ranged"), F.count_if("sentinel")).first()
     return Touched(*found) if found else Touched(0, 0)

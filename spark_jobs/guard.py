@@ -1,6 +1,6 @@
-"""A driver must not outlive the Java machine that started it.
+"""The guard that ends a driver together with the Java machine that started it.
 
-Kept apart from everything else: the guard stands before anything that takes time to import.
+A module of its own: the guard is set before anything that takes time to import.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ _DIE_WITH_PARENT = 1
 
 
 def die_with_parent() -> None:
-    """Only Linux can promise that; elsewhere a driver notices when it next speaks to Java."""
+    """Have the kernel kill this process when its parent dies. Only Linux can; elsewhere a driver notices when it next
+    calls Java."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)

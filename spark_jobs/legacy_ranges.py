@@ -1,8 +1,8 @@
-"""The scan of a table on Spark: each worker takes some ranges of the run and scans them one after the other.
+"""The scan of a table on Spark: each worker scans some ranges of the run, one after the other.
 
-The driver publishes, reads the table's view and the protections, and hands them out with the run; the code that scans
-is the one of the sweep in process. What comes back is a row of counts for each range: where a scan stands, and the
-rows and columns there, goes from the worker to the store and nowhere else.
+The driver publishes, reads the table's view and the protections, and sends them with the run; the code that scans is
+that of the in-process sweep. A row of counts comes back for each range. The position of a scan, with its row and
+column, is stored by the worker and sent nowhere else.
 """
 
 from __future__ import annotations
@@ -15,30 +15,29 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from spark_jobs.frames import ddl
-from spark_jobs.store_settings import store_settings
-from spark_jobs.workers import Batches, Worker, me, rows_of, schema
+from spark_jobs.job import store_settings
+from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, worker_name
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.legacy.counts import Counts
+from sweep_tasks.connections import borrowed_store
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, Runs
-from sweep_tasks.legacy.rules import TableRules
+from sweep_tasks.legacy.rules import Counts, TableRules
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.scan import Ledger, Limits, Passing, Scanned, Scanner
+from sweep_tasks.legacy.scan import Ledger, Limits, MemoryLedger, Scanned, Scanner
 from sweep_tasks.logs import at_work
-from sweep_tasks.opening import borrowed_store
 
 RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
 _RANGES = schema(RANGES)
 _ATTEMPTS = 2
 _TASKS_PER_CORE = 4
-"""Ranges are not all of the same size: who is done with a few small ones takes the next few."""
+"""Ranges differ in size: a core that is done with a few small ones takes the next few."""
 
 
 @dataclass(frozen=True, slots=True)
-class LegacyBrief:
+class ScanContext:
     store: dict[str, Any]
-    """The settings that open it."""
+    """The settings that open the store."""
     run: Run
     rules: TableRules
     limits: Limits
@@ -48,7 +47,7 @@ class LegacyBrief:
 def work_on_spark(
     spark: Callable[[], SparkSession], sweep: LegacySweep, settings: Settings, run: Run, order: LegacyOrder
 ) -> LegacySummary:
-    """As much of a run as the order allows. A run whose ranges are all done needs no Spark."""
+    """Carry out as much of a run as the order allows. A run whose ranges are all done needs no Spark."""
     with sweep.working(run, order) as (rules, summary):
         numbers = sweep.numbers_left(run, order.dry_run)
         if not numbers:
@@ -57,10 +56,10 @@ def work_on_spark(
         cores = max(2, spark().sparkContext.defaultParallelism)
         tasks = min(len(numbers), _TASKS_PER_CORE * cores, order.max_cells or len(numbers))
         limits = sweep.limits(order, min(cores, tasks), tasks)
-        brief = LegacyBrief(_store_settings(settings), run, rules, limits, numbers)
+        context = ScanContext(_store_settings(settings), run, rules, limits, numbers)
         doing = f"{run.table}, run {run.id}: scanning {len(numbers)} of {len(run.stretches)} ranges"
         spark().sparkContext.setJobGroup(f"legacy sweep {run.id}", doing)
-        frame = spark().range(0, len(numbers), 1, tasks).mapInArrow(scanning(brief), ddl(RANGES))
+        frame = spark().range(0, len(numbers), 1, tasks).mapInArrow(scanning(context), ddl(RANGES))
         rows = frame.collect()
         summary.workers = len({row.worker for row in rows})
         sweep.add_up(run, summary, [_scanned(row) for row in rows])
@@ -68,29 +67,30 @@ def work_on_spark(
 
 
 def _store_settings(settings: Settings) -> dict[str, Any]:
-    """A page that the store does not give in time is tried again with half as much; to ask for the same again and again
-    before that only adds to what it can't keep up with."""
+    """Return the store settings with few attempts. A page that times out is retried with half its size; repeating the
+    same request before that only adds to the load."""
     found = store_settings(settings)
     return found | {"cassandra_attempts": min(_ATTEMPTS, settings.cassandra_attempts)}
 
 
-def scanning(brief: LegacyBrief) -> Worker:
-    """Takes a frame of numbers, each standing for a range; gives a row for each range that was worked on."""
+def scanning(context: ScanContext) -> Worker:
+    """Return a worker for a frame of numbers, each the index of a range. It yields a row for each range."""
 
-    def scanned(batches: Batches) -> Iterator[pa.RecordBatch]:
-        named = at_work(run=brief.run.id, table=str(brief.run.table))
-        with named, borrowed_store(load_settings(**brief.store)) as store:
-            ledger: Ledger = Passing() if brief.limits.dry_run else Runs(store)
-            scanner = Scanner(store, brief.rules, ledger, brief.limits, SystemClock())
+    @report_errors
+    def scan(batches: Batches) -> Iterator[pa.RecordBatch]:
+        named = at_work(run=context.run.id, table=str(context.run.table))
+        with named, borrowed_store(load_settings(**context.store)) as store:
+            ledger: Ledger = MemoryLedger() if context.limits.dry_run else Runs(store)
+            scanner = Scanner(store, context.rules, ledger, context.limits, SystemClock())
             for batch in batches:
                 for number in batch.column("id").to_pylist():
-                    yield _row(scanner.scan(brief.run, brief.numbers[number]))
+                    yield _row(scanner.scan(context.run, context.numbers[number]))
 
-    return scanned
+    return scan
 
 
 def _row(found: Scanned) -> pa.RecordBatch:
-    row = {"worker": me(), "stopped": found.stopped, "done": found.state.done, **found.counts._asdict()}
+    row = {"worker": worker_name(), "stopped": found.stopped, "done": found.state.done, **found.counts._asdict()}
     return rows_of(_RANGES, [row])
 
 

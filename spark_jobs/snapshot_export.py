@@ -1,103 +1,91 @@
-"""A consistent copy of tables at one timestamp, as Parquet: all of it, or what has changed since an earlier export.
+"""A consistent snapshot of tables at one timestamp, as Parquet: all cells, or the changes since an earlier export.
 
-    spark-submit snapshot_export.py --tables 'shop.*' --at 1200 --to /backups/1200 --since /backups/900
+    spark-submit snapshot_export.py \\
+        --order '{"tables": ["shop.*"], "at": 1200, "to": "/backups/1200", "since": "/backups/900"}'
 
-The timestamp must be protected, or not yet swept; sweeping and writing go on meanwhile. Workers read the tables, a
-stretch each; the driver sees no cell. What it leaves is an export once its manifest is there, and nothing before: a job
-may be killed at any moment and run again. The last line it prints is its summary, as JSON; an error is one sentence on
-stderr and an exit code.
+The timestamp must be protected, or not yet swept; sweeping and writing continue meanwhile. Each worker reads ranges of
+the tables; the driver sees no cell. A folder is an export once its manifest exists, and not before: a job may be killed
+at any moment and run again. When the job succeeds, the export is on disk and the protection may be released. The last
+line of the output is the summary, as JSON; an error is one sentence on stderr and an exit code.
 """
 
 from __future__ import annotations
 
 from spark_jobs.guard import die_with_parent
+from sweep_tasks.errors import AlreadyExists
 
 if __name__ == "__main__":
     die_with_parent()
 
-import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import export_frames as frames
-from spark_jobs.export_workers import ExportBrief, Part, reading
-from spark_jobs.exports import (
+from spark_jobs.export_frames import ExportContext, Part, reading
+from spark_jobs.frames import ddl
+from spark_jobs.job import LazySpark, for_large_frames, run_job, store_settings
+from spark_jobs.orders import ExportOrder, ExportSummary
+from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.errors import BadValue, UnknownTable
+from sweep_tasks.export.files import (
     Export,
     Manifest,
     Written,
-    as_folder,
     chain,
     data_of,
     draft,
     find_export,
-    manifest_of,
+    sync_export,
+    write_manifest,
 )
-from spark_jobs.frames import ddl
-from spark_jobs.job import reported
-from spark_jobs.session import LazySpark, for_large_frames
-from spark_jobs.store_settings import store_settings
-from sweep_tasks.catalog import Catalog
-from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import BadValue, OtherExport, UnknownTable
 from sweep_tasks.logs import configure_logs_by_settings
 from sweep_tasks.model import EVERYTHING, TableRef
-from sweep_tasks.opening import open_store
-from sweep_tasks.protection.targets import Target
+from sweep_tasks.protection.records import Target
 from sweep_tasks.store.contract import Store
+from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.whole_files import write_whole
 
 _CELLS_PER_FILE = 5_000_000
 
 
-class ExportOrder(NamedTuple):
-    tables: tuple[str, ...]
-    """Names, or patterns with `*`."""
-    at: int
-    to: Path
-    since: Path | None = None
-
-
 def main(arguments: list[str] | None = None) -> int:
-    given = argument_parser().parse_args(arguments)
-
-    def exported() -> dict[str, Any]:
-        settings = load_settings(**({"store": given.store} if given.store else {}))
-        spark = LazySpark(f"snapshot_export {given.at}")
-        summary = export(_order(given), settings, spark)
-        if spark.seconds is not None:
-            summary["seconds"]["spark"] = spark.seconds
-            spark().stop()
-        return summary
-
-    return reported(exported, given.summary)
+    return run_job("snapshot_export", ExportOrder, _export_with_spark, arguments)
 
 
-def export(order: ExportOrder, settings: Settings, spark: Callable[[], SparkSession]) -> dict[str, Any]:
-    """The summary. An export that is there already, of the same order, is not made again."""
+def _export_with_spark(order: ExportOrder, settings: Settings) -> ExportSummary:
+    spark = LazySpark(f"snapshot_export {order.at}")
+    summary = export(order, settings, spark)
+    if spark.seconds is not None:
+        summary.seconds["spark"] = spark.seconds
+    spark.stop()
+    return summary
+
+
+def export(order: ExportOrder, settings: Settings, spark: Callable[[], SparkSession]) -> ExportSummary:
+    """Carry out the order. An export that exists already, of the same order, is not written again."""
     finished = _finished(order)
     if finished:
-        return _summary(finished, {}, made=False)
+        sync_export(finished)
+        return summary_of(finished, {}, made=False)
     before = chain(order.since) if order.since else []
     if before and before[-1].manifest.ts > order.at:
         problem = f"{order.since} is of {before[-1].manifest.ts}, which is later than {order.at}"
         raise BadValue("since", problem, reason="too_late")
     seconds: dict[str, float] = {}
     with draft(order.to) as folder:
-        manifest = _made(order, before, settings, spark, folder, seconds)
-        write_whole(manifest_of(folder), f"{json.dumps(manifest.document(), indent=2)}\n")
-    return _summary(Export(order.to, manifest), seconds, made=True)
+        manifest = _write_data(order, before, settings, spark, folder, seconds)
+        write_manifest(folder, manifest)
+    return summary_of(Export(order.to, manifest), seconds, made=True)
 
 
-def _made(
+def _write_data(
     order: ExportOrder,
     before: list[Export],
     settings: Settings,
@@ -105,14 +93,14 @@ def _made(
     folder: Path,
     seconds: dict[str, float],
 ) -> Manifest:
-    """What belongs to the export that now lies in the folder."""
+    """Write the files of the export and return its manifest."""
     with open_store(settings.store, settings) as store:
         tables = _chosen(store, order.tables)
         _check_readable(store, settings, tables, order.at)
         session = for_large_frames(spark())
         parts = _parts(store, tables, _tasks(session))
     with _timed(seconds, "writing"):
-        now = _cells(session, ExportBrief(store_settings(settings), order.at, parts))
+        now = _cells(session, ExportContext(store_settings(settings), order.at, parts))
         _write(_new_or_changed(session, now, before, tables), folder)
     with _timed(seconds, "counting"):
         counts = frames.counts_by_table(frames.written(session, data_of(folder)))
@@ -121,7 +109,7 @@ def _made(
     return Manifest(order.at, order.tables, in_order, since)
 
 
-# --- what is asked for ----------------------------------------------------------------------------------------------
+# --- the order ------------------------------------------------------------------------------------------------------
 
 
 def _finished(order: ExportOrder) -> Export | None:
@@ -129,12 +117,17 @@ def _finished(order: ExportOrder) -> Export | None:
     if found is None:
         return None
     if (found.manifest.ts, found.manifest.chosen, found.base) != (order.at, order.tables, order.since):
-        raise OtherExport(order.to, found.manifest.ts)
+        raise AlreadyExists(
+            f"to: {order.to} contains another export already, of {found.manifest.ts}; name a new folder",
+            field="to",
+            folder=order.to,
+            ts=found.manifest.ts,
+        )
     return found
 
 
 def _chosen(store: Store, names: tuple[str, ...]) -> set[TableRef]:
-    """Those that exist; one that is named and does not exist is an error, as is a pattern that matches none."""
+    """Return the existing tables that match. A name or pattern that matches none is an error."""
     existing = Catalog(store).list()
     found: set[TableRef] = set()
     for name in names:
@@ -150,7 +143,7 @@ def _chosen(store: Store, names: tuple[str, ...]) -> set[TableRef]:
 
 
 def _check_readable(store: Store, settings: Settings, tables: set[TableRef], at: int) -> None:
-    """Before a session is started for nothing. Each page is checked again after it was read."""
+    """Check the timestamp before a session is started for nothing. Each page is checked again after it was read."""
     with TransactionManager(store, settings, enqueue=False, renew_leases=False) as manager:
         snapshot = manager.read_at(at)
         for table in sorted(tables):
@@ -158,18 +151,18 @@ def _check_readable(store: Store, settings: Settings, tables: set[TableRef], at:
 
 
 def _parts(store: Store, tables: set[TableRef], tasks: int) -> list[Part]:
-    """As many for each table as there are tasks: who is done with a small one goes on with the next."""
+    """Return the parts to read: as many for each table as there are tasks, so that every task stays busy."""
     return [Part(str(table), each) for table in sorted(tables) for each in store.stretches(table, tasks)]
 
 
 # --- frames ---------------------------------------------------------------------------------------------------------
 
 
-def _cells(spark: SparkSession, brief: ExportBrief) -> DataFrame:
-    """Neighbouring parts in one task, so that a task writes few files, however many tables there are."""
-    parts = len(brief.parts)
+def _cells(spark: SparkSession, context: ExportContext) -> DataFrame:
+    """Return the cells. Neighbouring parts are in one task, so that a task writes few files, however many tables."""
+    parts = len(context.parts)
     numbers = spark.range(0, parts, 1, min(parts, _tasks(spark)))
-    return numbers.mapInArrow(reading(brief), ddl(frames.CELLS))
+    return numbers.mapInArrow(reading(context), ddl(frames.CELLS))
 
 
 def _new_or_changed(spark: SparkSession, now: DataFrame, before: list[Export], tables: set[TableRef]) -> DataFrame:
@@ -189,23 +182,23 @@ def _tasks(spark: SparkSession) -> int:
     return 2 * max(2, spark.sparkContext.defaultParallelism)
 
 
-# --- the summary and the arguments ----------------------------------------------------------------------------------
+# --- the summary ----------------------------------------------------------------------------------------------------
 
 
-def _summary(export: Export, seconds: dict[str, float], *, made: bool) -> dict[str, Any]:
+def summary_of(export: Export, seconds: dict[str, float], *, made: bool) -> ExportSummary:
     manifest = export.manifest
-    return {
-        "kind": manifest.kind,
-        "ts": manifest.ts,
-        "folder": str(export.folder),
-        "since": manifest.since,
-        "tables": {table: written._asdict() for table, written in manifest.tables.items()},
-        "puts": sum(written.puts for written in manifest.tables.values()),
-        "deletes": sum(written.deletes for written in manifest.tables.values()),
-        "files": sum(1 for _ in export.data.rglob("*.parquet")),
-        "made": made,
-        "seconds": seconds,
-    }
+    return ExportSummary(
+        kind=manifest.kind,
+        ts=manifest.ts,
+        folder=str(export.folder),
+        since=manifest.since,
+        tables={table: written._asdict() for table, written in manifest.tables.items()},
+        puts=sum(written.puts for written in manifest.tables.values()),
+        deletes=sum(written.deletes for written in manifest.tables.values()),
+        files=sum(1 for _ in export.data.rglob("*.parquet")),
+        made=made,
+        seconds=seconds,
+    )
 
 
 @contextmanager
@@ -213,25 +206,6 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
     began = time.perf_counter()
     yield
     seconds[phase] = time.perf_counter() - began
-
-
-def _order(given: argparse.Namespace) -> ExportOrder:
-    tables = tuple(each.strip() for each in given.tables.split(",") if each.strip())
-    if not tables:
-        raise BadValue("tables", "names none; write names or patterns, separated by commas", reason="empty")
-    since = as_folder(given.since, "since") if given.since else None
-    return ExportOrder(tables, given.at, as_folder(given.to, "to"), since)
-
-
-def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="snapshot_export.py", description="Export tables as of one timestamp.")
-    parser.add_argument("--tables", required=True, metavar="NAMES", help="tables and patterns, separated by commas")
-    parser.add_argument("--at", required=True, type=int, metavar="TIMESTAMP", help="one that is protected")
-    parser.add_argument("--to", required=True, metavar="FOLDER", help="where the export goes; new, or empty")
-    parser.add_argument("--since", metavar="FOLDER", help="an earlier export; only what has changed is written then")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the summary there as well")
-    parser.add_argument("--store", metavar="URL", help="the setting SWEEPFLOW_STORE if not given")
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""What runs in Spark's Python workers: reading the queue, judging, deleting. Many at once, on any machine.
+"""What runs in Spark's Python workers: reading the queue, judging and deleting. Many at once, on any machine.
 
-A worker is told everything that must be the same for all of them in a brief: how far the sweep goes, the tables and
-protections as the driver read them in the right order, and the time. It opens the store itself.
+The driver sends every worker the same `WorkerContext`: the horizon, the tables and protections as the driver read them
+in the right order, and the time. A worker opens the store itself.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mmh3
@@ -20,24 +21,24 @@ import pyarrow as pa
 
 from spark_jobs.frames import ENTRIES, RESULTS
 from sweep_tasks.clock import StandingClock
-from sweep_tasks.collecting import collected_seldom
 from sweep_tasks.config import load_settings
+from sweep_tasks.connections import borrowed_store
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
+from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
-from sweep_tasks.opening import borrowed_store
+from sweep_tasks.processes import collected_seldom
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.parking import Parking
-from sweep_tasks.queue.quarantine import Quarantine, Quarantined
+from sweep_tasks.queue.parking import Parking, Quarantine, Quarantined
 from sweep_tasks.queue.reader import QueueReader, RawEntry, Reference
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.actions import delete_aborted
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.late import delete_aborted
 from sweep_tasks.sweep.rules import Entry, TableView, segment
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.outcomes import CommitTable
 
 _PAGE = 10_000
 _KINDS = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_()}
@@ -52,12 +53,71 @@ _ENTRIES, _RESULTS = schema(ENTRIES), schema(RESULTS)
 _TOTALS = {"entries": 0, "unreadable": 0, "references": 0}
 
 Batches = Iterable[pa.RecordBatch]
+Worker = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Our own errors on their way from a worker to the driver. Spark passes on nothing but the text of a traceback, so a
+# worker raises one error whose text is a JSON document.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class WorkerError(Exception):
+    """Carries an error of a worker to the driver, as JSON."""
+
+    def __init__(self, error: SweepflowError) -> None:
+        document = {
+            "kind": type(error).__name__,
+            "code": error.code,
+            "exit_code": error.exit_code,
+            "field": error.field,
+            "reason": error.reason,
+            "message": str(error),
+        }
+        super().__init__(json.dumps(document))
+
+
+_WORKER_ERROR = re.compile(
+    rf"^{re.escape(f'{WorkerError.__module__}.{WorkerError.__qualname__}')}: (.*)$", re.MULTILINE
+)
+
+
+class WorkerFailed(SweepflowError):
+    """An error of ours that was raised in a worker; `kind` is the name of its class."""
+
+    def __init__(
+        self, kind: str, code: str, exit_code: int, field: str | None, reason: str | None, message: str
+    ) -> None:
+        super().__init__(message, code=code, exit_code=exit_code, field=field, reason=reason)
+        self.kind = kind
+
+
+def worker_failure(text: str) -> WorkerFailed | None:
+    """Return the last error of a worker in the text of a failed Spark job, or None if there is none."""
+    found = _WORKER_ERROR.findall(text)
+    return WorkerFailed(**json.loads(found[-1])) if found else None
+
+
+def report_errors(worker: Worker) -> Worker:
+    """Wrap a worker so that the driver gets its errors with code, field and reason."""
+
+    def reporting(batches: Batches) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from worker(batches)
+        except SweepflowError as error:
+            raise WorkerError(error) from error
+
+    return reporting
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The tasks of a targeted sweep.
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Brief:
+class WorkerContext:
     store: dict[str, Any]
-    """The settings that open it."""
+    """The settings that open the store."""
     strategy: SweepStrategy
     shard: int
     horizon: Horizon
@@ -65,25 +125,25 @@ class Brief:
     now_ms: int
     grace_s: int
     dry_run: bool
-    protections: Protections = field(default_factory=lambda: Protections([]))
-    tells_cells: bool = True
-    """Which cells were touched, not only how many."""
+    protections: Protections
+    reports_cells: bool = True
+    """Report which cells were touched, not only how many."""
 
     @contextmanager
-    def opened(self) -> Iterator[Desk]:
+    def open_task(self) -> Iterator[WorkerTask]:
         with collected_seldom(), borrowed_store(load_settings(**self.store)) as store:
-            yield Desk(self, store)
+            yield WorkerTask(self, store)
 
 
 class SharedPart(NamedTuple):
-    """A shared row of the queue, or a stretch of its columns."""
+    """A shared row of the queue, or a range of its columns."""
 
     partition: int
     after: int
     before: int
     columns: Span = EVERYTHING
     only_undecided: bool = False
-    """Of a partition under way only what came too late: what a sweep has read before is decided."""
+    """Read only late entries of a partition that is partly swept: what earlier sweeps have read is decided."""
 
 
 class DedicatedRow(NamedTuple):
@@ -94,20 +154,20 @@ class DedicatedRow(NamedTuple):
 Part = SharedPart | DedicatedRow
 
 
-class Desk:
-    """A worker at work on one task."""
+class WorkerTask:
+    """One task of a worker, with the store open."""
 
-    def __init__(self, brief: Brief, store: Store) -> None:
-        self._brief = brief
+    def __init__(self, context: WorkerContext, store: Store) -> None:
+        self._context = context
         self._store = store
         self._commits = CommitTable(store)
-        self._reader = QueueReader(store, brief.strategy, brief.shard)
-        self._view = SweepView(store, brief.tables, brief.dry_run)
+        self._reader = QueueReader(store, context.strategy, context.shard)
+        self._view = SweepView(store, context.tables, context.dry_run)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """The entries of a part, a page at a time, every one of them decided; then the totals."""
+        """Yield the entries of a part, page by page, each with the outcome of its transaction; then the totals."""
         totals: Counter[str] = Counter()
         blocked: set[int] = set()
         seen: set[int] = set()
@@ -115,9 +175,9 @@ class Desk:
             if isinstance(part, SharedPart) and part.only_undecided:
                 raw, references = self._undecided(raw, references)
             starts = {each.start for each in raw if each.start is not None}
-            outcomes = self._commits.settled(starts, self._brief.dry_run)
-            entries, unreadable = self._view.decoded(raw, outcomes, self._brief.strategy, self._brief.shard)
-            blocked |= {start for start, commit in outcomes.items() if commit >= self._brief.horizon.sweep_ts}
+            outcomes = self._commits.abort_unfinished(starts, self._context.dry_run)
+            entries, unreadable = self._view.decoded(raw, outcomes, self._context.strategy, self._context.shard)
+            blocked |= {start for start, commit in outcomes.items() if commit >= self._context.horizon.sweep_ts}
             seen.update([min(starts)] if starts else [])
             totals.update(entries=len(raw), unreadable=len(unreadable), references=len(references))
             yield self._entries(entries)
@@ -126,10 +186,12 @@ class Desk:
             if references:
                 yield rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in references])
         first, least_blocked = min(seen, default=None), min(blocked, default=None)
-        yield rows_of(_ENTRIES, [{"worker": me(), "first": first, "blocked": least_blocked, **_TOTALS, **totals}])
+        yield rows_of(
+            _ENTRIES, [{"worker": worker_name(), "first": first, "blocked": least_blocked, **_TOTALS, **totals}]
+        )
 
     def count(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """How many entries there are, and nothing else: of those behind a blocked one, nobody asks the outcome."""
+        """Yield only the number of entries: the outcomes of entries after a blocked one are not needed."""
         entries = references = 0
         found: list[pa.RecordBatch] = []
         for raw, referred in _pages(self._found(part)):
@@ -140,7 +202,7 @@ class Desk:
                     rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in referred])
                 )
         yield from found
-        yield rows_of(_ENTRIES, [{"worker": me(), **_TOTALS, "entries": entries, "references": references}])
+        yield rows_of(_ENTRIES, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}])
 
     def _found(self, part: Part) -> Iterator[RawEntry | Reference]:
         if isinstance(part, DedicatedRow):
@@ -156,7 +218,7 @@ class Desk:
         )
 
     def _entries(self, entries: list[Entry]) -> pa.RecordBatch:
-        views, protections = self._brief.tables, self._brief.protections
+        views, protections = self._context.tables, self._context.protections
         names = {table: str(table) for table in {entry.table for entry in entries}}
         absent = pa.nulls(len(entries))
         columns = [
@@ -175,103 +237,109 @@ class Desk:
     # --- judging --------------------------------------------------------------------------------------------------
 
     def judge(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """All entries of a Spark partition at once: sentinels, tombstones, then parking."""
+        """Judge all entries of a Spark partition at once: write sentinels, then tombstones, then park."""
         entries = [entry for batch in batches for entry in _decoded_entries(batch)]
         judge, summary, counted = self._judge()
-        judge.judge(entries, self._brief.protections)
+        judge.judge(entries, self._context.protections)
         yield from self._results(summary, counted)
 
     def rejudge(self, part: tuple[Span, int]) -> Iterator[pa.RecordBatch]:
-        """Parked entries within a stretch of columns, and how many of them at most."""
+        """Judge parked entries again: those within a range of columns, up to a maximum number."""
         judge, summary, counted = self._judge()
         judge.rejudge_parked(*part)
         yield from self._results(summary, counted)
 
     def delete_aborted(self, found: tuple[int, set[int]]) -> Iterator[pa.RecordBatch]:
-        brief = self._brief
-        deleted = delete_aborted(self._store, self._view, brief.strategy, brief.shard, *found)
-        yield _totals(Summary(brief.strategy, brief.shard, 0), Counted(deleted=deleted))
+        context = self._context
+        deleted = delete_aborted(self._store, self._view, context.strategy, context.shard, *found)
+        yield _totals(Summary(context.strategy, context.shard, 0), Counted(deleted=deleted))
 
-    def set_aside(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def quarantine(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         quarantine = Quarantine(self._store, TimestampService(self._store))
         for batch in batches:
             found = [
                 Quarantined(
-                    self._brief.strategy, self._brief.shard, each["start"], Cell(each["row"], each["column"]),
+                    self._context.strategy, self._context.shard, each["start"], Cell(each["row"], each["column"]),
                     each["value"], each["reason"],
                 )
                 for each in batch.to_pylist()
             ]  # fmt: skip
-            if not self._brief.dry_run:
+            if not self._context.dry_run:
                 quarantine.add(found)
-        yield _totals(Summary(self._brief.strategy, self._brief.shard, 0), Counted())
+        yield _totals(Summary(self._context.strategy, self._context.shard, 0), Counted())
 
     def _results(self, summary: Summary, counted: Counted) -> Iterator[pa.RecordBatch]:
-        if self._brief.tells_cells and (counted.ranged or counted.sentinels):
+        if self._context.reports_cells and (counted.ranged or counted.sentinels):
             yield _cells(counted)
         yield _totals(summary, counted)
         if counted.written:
             tables = [(str(table), found) for table, found in counted.written.items()]
-            yield rows_of(_RESULTS, [{"worker": me(), "table": name, **found._asdict()} for name, found in tables])
+            yield rows_of(
+                _RESULTS, [{"worker": worker_name(), "table": name, **found._asdict()} for name, found in tables]
+            )
 
     def _judge(self) -> tuple[Judge, Summary, Counted]:
-        brief = self._brief
-        summary = Summary(brief.strategy, brief.shard, brief.horizon.sweep_ts, brief.dry_run)
+        context = self._context
+        summary = Summary(context.strategy, context.shard, context.horizon.sweep_ts, context.dry_run)
         counted = Counted()
-        parking = Parking(self._store, TimestampService(self._store), brief.strategy, brief.shard)
-        clock = StandingClock(brief.now_ms)
-        judge = Judge(self._store, brief.strategy, self._view, parking, clock, brief.grace_s, summary, counted)
+        parking = Parking(self._store, TimestampService(self._store), context.strategy, context.shard)
+        clock = StandingClock(context.now_ms)
+        judge = Judge(self._store, context.strategy, self._view, parking, clock, context.grace_s, summary, counted)
         return judge, summary, counted
 
 
 # --- the functions that Spark calls ---------------------------------------------------------------------------------
 
-Worker = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+def reading(context: WorkerContext, parts: list[Part]) -> Worker:
+    """Return a worker for a frame of numbers, each the index of a part."""
+    return _one_by_one(context, parts, WorkerTask.read)
 
 
-def reading(brief: Brief, parts: list[Part]) -> Worker:
-    """Takes a frame of numbers, each standing for a part."""
-    return _one_by_one(brief, parts, Desk.read)
+def counting(context: WorkerContext, parts: list[Part]) -> Worker:
+    return _one_by_one(context, parts, WorkerTask.count)
 
 
-def counting(brief: Brief, parts: list[Part]) -> Worker:
-    return _one_by_one(brief, parts, Desk.count)
-
-
-def rejudging(brief: Brief, stretches: list[Span], at_most: int) -> Worker:
-    """`at_most` is for all of them, 0 is no limit."""
+def rejudging(context: WorkerContext, stretches: list[Span], at_most: int) -> Worker:
+    """Return a worker that judges parked entries again; `at_most` is the limit for all ranges together, 0 is no
+    limit."""
     share = -(-at_most // len(stretches))
-    return _one_by_one(brief, [(stretch, share) for stretch in stretches], Desk.rejudge)
+    return _one_by_one(context, [(stretch, share) for stretch in stretches], WorkerTask.rejudge)
 
 
-def deleting_aborted(brief: Brief, progress: int, aborted: set[int]) -> Worker:
-    return _one_by_one(brief, [(progress, aborted)], Desk.delete_aborted)
+def deleting_aborted(context: WorkerContext, progress: int, aborted: set[int]) -> Worker:
+    return _one_by_one(context, [(progress, aborted)], WorkerTask.delete_aborted)
 
 
-def judging(brief: Brief) -> Worker:
-    def judged(batches: Batches) -> Iterator[pa.RecordBatch]:
-        with brief.opened() as desk:
-            yield from desk.judge(batches)
+def judging(context: WorkerContext) -> Worker:
+    @report_errors
+    def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
+        with context.open_task() as task:
+            yield from task.judge(batches)
 
-    return judged
-
-
-def setting_aside(brief: Brief) -> Worker:
-    def set_aside(batches: Batches) -> Iterator[pa.RecordBatch]:
-        with brief.opened() as desk:
-            yield from desk.set_aside(batches)
-
-    return set_aside
+    return judge
 
 
-def _one_by_one(brief: Brief, work: list[Any], do: Callable[[Desk, Any], Iterator[pa.RecordBatch]]) -> Worker:
-    def done(batches: Batches) -> Iterator[pa.RecordBatch]:
-        with brief.opened() as desk:
+def quarantining(context: WorkerContext) -> Worker:
+    @report_errors
+    def quarantine(batches: Batches) -> Iterator[pa.RecordBatch]:
+        with context.open_task() as task:
+            yield from task.quarantine(batches)
+
+    return quarantine
+
+
+def _one_by_one(
+    context: WorkerContext, work: list[Any], do: Callable[[WorkerTask, Any], Iterator[pa.RecordBatch]]
+) -> Worker:
+    @report_errors
+    def work_through(batches: Batches) -> Iterator[pa.RecordBatch]:
+        with context.open_task() as task:
             for batch in batches:
                 for number in batch.column("id").to_pylist():
-                    yield from do(desk, work[number])
+                    yield from do(task, work[number])
 
-    return done
+    return work_through
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -319,7 +387,7 @@ def _cells(counted: Counted) -> pa.RecordBatch:
 
 def _totals(summary: Summary, counted: Counted) -> pa.RecordBatch:
     totals = {
-        "worker": me(),
+        "worker": worker_name(),
         "range_deletes": len(counted.ranged),
         "sentinels": len(counted.sentinels),
         "aborted_deletes": summary.aborted_deletes,
@@ -336,7 +404,7 @@ def _unreadable_row(entry: Quarantined) -> dict[str, Any]:
 
 
 def _number_of(table: TableRef, cell: Cell) -> int:
-    """Stands for a cell where cells are only counted."""
+    """Return a hash that stands for a cell where cells are only counted."""
     return mmh3.hash64(str(table).encode() + b"\0" + sized(cell.row) + cell.column)[0]
 
 
@@ -344,5 +412,5 @@ def rows_of(kind: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=kind)
 
 
-def me() -> str:
+def worker_name() -> str:
     return f"{socket.gethostname()} {os.getpid()}"

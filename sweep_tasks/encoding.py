@@ -1,7 +1,7 @@
-"""Integers and byte strings as keys: encodings that keep their order under unsigned byte comparison.
+"""Encodings of integers and byte strings as keys that keep their order under unsigned byte comparison.
 
-These are AtlasDB's, byte for byte, so that a queue written there is read here. They are not protobuf varints: the
-number of leading one bits tells the length, which is what keeps `127 < 128` true for the encoded bytes as well.
+They are byte-compatible with AtlasDB, so that a queue that AtlasDB wrote can be read. They are not protobuf varints:
+the number of leading one bits is the length, which keeps `127 < 128` true for the encoded bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _LONG_MAX = 2**63 - 1
 
 
 def var_long(value: int) -> bytes:
-    """Non-negative 64-bit integers, one byte below 128 and nine at most."""
+    """Encode a non-negative 64-bit integer in one to nine bytes; values below 128 take one."""
     if 0 <= value < 128:
         return _ONE_BYTE[value]
     if not 0 <= value <= _LONG_MAX:
@@ -22,7 +22,7 @@ def var_long(value: int) -> bytes:
 
 
 def var_signed_long(value: int) -> bytes:
-    """Any 64-bit integer; negative ones are the complement of their non-negative counterpart."""
+    """Encode any 64-bit integer; a negative one is the complement of its non-negative counterpart."""
     if not -_LONG_MAX - 1 <= value <= _LONG_MAX:
         raise BadValue("value", f"{value} does not fit a signed 64-bit integer")
     magnitude = value if value >= 0 else ~value
@@ -34,7 +34,7 @@ def var_signed_long(value: int) -> bytes:
 
 
 def read_var_long(data: bytes, at: int = 0) -> tuple[int, int]:
-    """The integer at `at` and where the next component starts."""
+    """Return the integer at `at`, and where the next component starts."""
     first = _byte(data, at)
     if first < 128:
         return first, at + 1
@@ -46,11 +46,12 @@ def read_var_long(data: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def stored_long(value: bytes | None, default: int = 0) -> int:
-    """What a register that holds one integer says, or what its absence means."""
+    """Decode a register with one integer; return the default if it is absent."""
     return default if value is None else read_var_long(value)[0]
 
 
 def read_var_signed_long(data: bytes, at: int = 0) -> tuple[int, int]:
+    """Return the signed integer at `at`, and where the next component starts."""
     first = _byte(data, at)
     negative = first < 128
     ones = _ones(first ^ 0xFF if negative else first)
@@ -67,6 +68,7 @@ def read_var_signed_long(data: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def sized(data: bytes) -> bytes:
+    """Prefix bytes with their length."""
     return var_long(len(data)) + data
 
 
@@ -76,7 +78,7 @@ def read_sized(data: bytes, at: int = 0) -> tuple[bytes, int]:
 
 
 def _ones(byte: int) -> int:
-    """Leading one bits of a byte."""
+    """Count the leading one bits of a byte."""
     return 8 - (byte ^ 0xFF).bit_length()
 
 
@@ -89,7 +91,7 @@ def _byte(data: bytes, at: int) -> int:
 def _take(data: bytes, at: int, size: int) -> bytes:
     part = data[at : at + size]
     if len(part) != size:
-        raise BadValue("bytes", f"ends at byte {len(data)}, {at + size - len(data)} short of what its length says")
+        raise BadValue("bytes", f"ends at byte {len(data)}, {at + size - len(data)} bytes before its declared length")
     return part
 
 

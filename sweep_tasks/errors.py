@@ -1,16 +1,24 @@
-"""What can go wrong, each with the way out in its message.
+"""The kinds of failure that a caller can tell apart. Each message names the next action.
 
-Every error a caller may meet is one of these. `code` is the word a script matches on (the scenario language prints
-it), `exit_code` is what the command ends with, `retryable` says whether the same call may succeed when made again.
-No message carries a row, a column or a value: they are the user's data, and messages end up in logs.
+Every error that sweepflow raises on purpose is a `SweepflowError`. Scripts, retry rules and tests read its attributes,
+never its message:
+
+- `code`: the word that a script matches on; the scenario language prints it
+- `exit_code`: what the command ends with, by the code (`EXITS_BY_CODE`)
+- `retryable`: the same call may succeed when it is repeated
+- `field`: the argument or setting that is wrong
+- `reason`: a word that separates causes which share a code and a field
+- `details`: values that belong to one cause
+
+A kind is a class only if a caller, an `except` clause or a retry rule treats it differently. Everything else is a
+message, written where it is raised. No message contains a row, a column or a value: they are the user's data, and
+messages end up in logs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import ClassVar
-from urllib.parse import urlsplit
+from collections.abc import Sequence
+from typing import Any
 
 EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -19,140 +27,172 @@ EXIT_UNAVAILABLE = 4
 EXIT_CONFLICT = 5
 EXIT_ATTENTION = 6
 EXIT_BEHIND = 7
+EXIT_DEFECT = 70
+EXIT_INTERRUPTED = 130
 
-
-UNREADABLE_ADDRESS = "an address that can't be read"
-
-
-def without_secrets(url: str) -> str:
-    """An address as it may be shown: scheme, host, port and path. Users, passwords and keys stand in front of the host
-    or behind the path."""
-    try:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        host = None
-    return f"{parts.scheme}://{host}{port}{parts.path}" if host and parts.scheme else UNREADABLE_ADDRESS
+EXITS_BY_CODE = {
+    "bad_value": EXIT_BAD_INPUT,
+    "not_confirmed": EXIT_BAD_INPUT,
+    "not_yet": EXIT_BAD_INPUT,
+    "refused": EXIT_BAD_INPUT,
+    "too_large": EXIT_BAD_INPUT,
+    "not_a_form": EXIT_BAD_INPUT,
+    "not_found": EXIT_NOT_FOUND,
+    "unknown_table": EXIT_NOT_FOUND,
+    "unavailable": EXIT_UNAVAILABLE,
+    "too_many_requests": EXIT_UNAVAILABLE,
+    "aborted": EXIT_CONFLICT,
+    "already_swept": EXIT_CONFLICT,
+    "changed": EXIT_CONFLICT,
+    "conflict": EXIT_CONFLICT,
+    "exists": EXIT_CONFLICT,
+    "limit_exceeded": EXIT_CONFLICT,
+    "paused": EXIT_CONFLICT,
+    "shards_lowered": EXIT_CONFLICT,
+    "snapshot_swept": EXIT_CONFLICT,
+    "journal_broken": EXIT_ATTENTION,
+}
+"""The exit code of each error code. A code that is not listed has the exit code of its kind."""
 
 
 class SweepflowError(Exception):
-    """The root of everything raised on purpose.
+    """The base class of every error that is raised on purpose."""
 
-    Scripts and tests read attributes, never the message: `code`, `field` (the argument or setting that is wrong) and
-    `reason`, a word that separates the causes which share a code and a field.
-    """
+    code: str = "failed"
+    exit_code: int = EXIT_FAILED
+    retryable: bool = False
 
-    code: ClassVar[str] = "failed"
-    exit_code: ClassVar[int] = EXIT_FAILED
-    retryable: ClassVar[bool] = False
+    def __init_subclass__(cls) -> None:
+        if "code" in vars(cls):
+            cls.exit_code = EXITS_BY_CODE.get(cls.code, cls.exit_code)
 
-    def __init__(self, message: str = "", *, field: str | None = None, reason: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        exit_code: int | None = None,
+        retryable: bool | None = None,
+        field: str | None = None,
+        reason: str | None = None,
+        **details: Any,
+    ) -> None:
+        """`code`, `exit_code` and `retryable` are those of the class unless given."""
         super().__init__(message)
         self.field = field
         self.reason = reason
+        self.details = details
+        if code is not None:
+            self.code, self.exit_code = code, EXITS_BY_CODE.get(code, self.exit_code)
+        if exit_code is not None:
+            self.exit_code = exit_code
+        if retryable is not None:
+            self.retryable = retryable
+
+
+# --- what was asked for ---------------------------------------------------------------------------------------------
 
 
 class BadValue(SweepflowError):
-    """An argument is not acceptable; nothing was changed."""
+    """An argument or a setting is not acceptable. Nothing was changed."""
 
     code = "bad_value"
-    exit_code = EXIT_BAD_INPUT
 
     field: str
 
-    def __init__(self, field: str, problem: str, *, reason: str | None = None) -> None:
-        super().__init__(f"{field}: {problem}", field=field, reason=reason)
+    def __init__(self, field: str, problem: str, *, reason: str | None = None, **more: Any) -> None:
+        super().__init__(f"{field}: {problem}", field=field, reason=reason, **more)
 
 
 class NotYet(SweepflowError):
-    """Asked for something this version or this store does not do."""
+    """This version or this store does not support what was asked for."""
 
     code = "not_yet"
-    exit_code = EXIT_BAD_INPUT
 
 
-# --- tables -----------------------------------------------------------------------------------------------------
+class NotFound(SweepflowError):
+    """What was named does not exist, or exists no longer."""
+
+    code = "not_found"
 
 
 class UnknownTable(SweepflowError):
+    """There is no such table."""
+
     code = "unknown_table"
-    exit_code = EXIT_NOT_FOUND
 
     def __init__(self, table: object) -> None:
-        super().__init__(f"table: {table} does not exist; 'sweepflow tables list' shows those that do")
+        super().__init__(f"table: {table} does not exist; 'sweepflow tables list' shows the tables that do")
         self.table = table
 
 
 class AlreadyExists(SweepflowError):
+    """What was to be created or started exists or runs already. Nothing was changed."""
+
     code = "exists"
-    exit_code = EXIT_CONFLICT
 
 
-class TableProtected(BadValue):
-    """Protections hold what the table shows; nothing was changed."""
+class LimitExceeded(SweepflowError):
+    """A configured or fixed maximum would be exceeded. Nothing was changed."""
 
-    def __init__(self, table: object, records: Sequence[str]) -> None:
-        shown = f"{', '.join(records[:5])}{' and others' if len(records) > 5 else ''}"
-        super().__init__(
-            "table", f"{table} is protected by {shown}; release that first, or force it", reason="protected"
-        )
-        self.records = tuple(records)
+    code = "limit_exceeded"
 
 
-# --- the store itself -------------------------------------------------------------------------------------------
+# --- the store --------------------------------------------------------------------------------------------------
 
 
 class StoreError(SweepflowError):
-    """The store could not do what was asked; what was asked may be fine."""
+    """The store could not do what was asked for. The request itself may be correct."""
 
     code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
 
 
 class NotInitialised(StoreError):
+    """There is a database, or a place for one, and it is not a store yet."""
+
     def __init__(self, where: str) -> None:
         super().__init__(f"store: {where} is not initialised; run 'sweepflow init --store {where}' once")
         self.where = where
 
 
-class ForeignStore(StoreError):
-    """The place named holds something, but not a store of ours: touching it could destroy it."""
+class StoreMissing(StoreError):
+    """The file of an existing store, or the folder for a new one, was not found. Nothing was created."""
+
+    def __init__(self, where: str, problem: str, *, reason: str) -> None:
+        super().__init__(f"store: {where} {problem}", field="store", reason=reason)
+        self.where = where
 
 
-class NewerSchema(StoreError):
+class OtherSchema(StoreError):
+    """The store was created by another version of sweepflow, whose schema this version does not use."""
+
     def __init__(self, where: str, found: int, known: int) -> None:
-        super().__init__(
-            f"store: {where} has schema {found}, this version knows up to {known}; upgrade sweepflow to open it"
-        )
-        self.found = found
-        self.known = known
-
-
-class OlderSchema(StoreError):
-    def __init__(self, where: str, found: int, known: int) -> None:
-        super().__init__(
-            f"store: {where} has schema {found}, this version needs {known}; run 'sweepflow init --store {where}' once"
-        )
+        action = f"run 'sweepflow init --store {where}' once" if found < known else "upgrade sweepflow to open it"
+        super().__init__(f"store: {where} has schema version {found}, this version uses {known}; {action}")
         self.where = where
         self.found = found
         self.known = known
 
+    @property
+    def is_older(self) -> bool:
+        """True if `sweepflow init` brings the store up to date."""
+        return self.found < self.known
+
 
 class StoreBusy(StoreError):
-    """Somebody else held the store longer than we were willing to wait; nothing was changed."""
+    """Another process or writer used the store for longer than this one waits. Nothing was changed."""
 
     retryable = True
 
 
 class StoreUnavailable(StoreError):
-    """The call was not carried out."""
+    """The store did not carry out the call."""
 
     retryable = True
 
 
 class OutcomeUnknown(StoreError):
-    """The call was sent and not answered: it may have been carried out, wholly or in part."""
+    """The call was sent and not answered. It may have been carried out, in full or in part."""
 
     retryable = True
 
@@ -161,8 +201,10 @@ class OutcomeUnknown(StoreError):
 
 
 class TransactionError(SweepflowError):
-    """`start` is the timestamp of the transaction, `table` the one that caused the error, `threshold` how far that
-    table was swept."""
+    """A transaction could not do what was asked for.
+
+    `start` is the start timestamp of the transaction, `table` the table that caused the error, `threshold` the
+    timestamp that the table was swept up to."""
 
     exit_code = EXIT_CONFLICT
 
@@ -170,72 +212,49 @@ class TransactionError(SweepflowError):
         self,
         message: str = "",
         *,
-        reason: str | None = None,
         start: int | None = None,
         table: object = None,
         threshold: int | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(message, reason=reason)
+        super().__init__(message, **more)
         self.start = start
         self.table = table
         self.threshold = threshold
 
 
-class TransactionEnded(TransactionError):
-    """The transaction was used after it was committed or aborted."""
-
-
 class WriteConflict(TransactionError):
-    """Somebody who was open at the same time wrote one of our cells first."""
+    """Another transaction that was open at the same time wrote one of the same cells first."""
 
     code = "conflict"
     retryable = True
 
 
 class TransactionAborted(TransactionError):
-    """The transaction did not commit and never will; run it again."""
+    """The transaction did not commit and never will. It can be run again."""
 
     code = "aborted"
     retryable = True
 
 
-class LeaseLost(TransactionAborted):
-    """The lease ran out before the commit, so others took this writer for dead."""
-
-
 class CommitUnknown(TransactionError):
-    """The store did not answer at the deciding step, nor when asked how it ended."""
+    """The store answered neither the deciding step of the commit nor the question for its outcome."""
 
     code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
 
     start: int
 
     def __init__(self, start: int) -> None:
         super().__init__(
-            f"transaction: whether the one started at {start} committed is not known, the store does not answer; "
-            "ask again with the start timestamp when it does, before running it a second time",
+            f"transaction: the store does not answer, so it is not known whether the transaction started at {start} "
+            "committed; when the store answers again, look up the outcome by the start timestamp before you run the "
+            "transaction a second time",
             start=start,
         )
 
 
-class WriterStillCommitting(TransactionError):
-    """A live writer stands in the way for longer than we were willing to wait."""
-
-    code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
-    retryable = True
-
-
-class ReadOnlyRefused(TransactionError):
-    """A read-only transaction takes no lease, so on a thorough table nothing would hold the sweep back for it."""
-
-    code = "bad_value"
-    exit_code = EXIT_BAD_INPUT
-
-
 class SnapshotSwept(TransactionError):
-    """What the reader's snapshot held may be gone: an error is right, a guess is not."""
+    """Versions that the snapshot showed may have been removed, so it can't be read any more."""
 
     code = "snapshot_swept"
     retryable = True
@@ -252,141 +271,31 @@ class SnapshotSwept(TransactionError):
         self.at = at
 
 
-# --- the queue and the sweep ------------------------------------------------------------------------------------
-
-
-class ShardsLowered(SweepflowError):
-    code = "shards_lowered"
-    exit_code = EXIT_CONFLICT
-
-    def __init__(self, asked: int, standing: int) -> None:
-        super().__init__(
-            f"shards: there are {standing} and never fewer again, {asked} was asked for; "
-            f"leave the number at {standing} or raise it"
-        )
-        self.asked = asked
-        self.standing = standing
-
-
-class TransactionTooLarge(SweepflowError):
-    """More writes than the queue can hold for one transaction."""
-
-    code = "limit_exceeded"
-    exit_code = EXIT_BAD_INPUT
-
-    def __init__(self, shard: int, writes: int, most: int) -> None:
-        super().__init__(
-            f"transaction: {writes} writes fall to shard {shard}, at most {most} fit; split the transaction, or raise "
-            "the number of shards"
-        )
-        self.shard = shard
-        self.writes = writes
-        self.most = most
-
-
-class LegacySweepRunning(AlreadyExists):
-    """Somebody is sweeping the table by scanning it, or was cut off while doing so; nothing was changed."""
-
-    def __init__(self, table: object, run: str, owner: str, since: str, heard_of: str) -> None:
-        super().__init__(
-            f"table: {table} is being swept by run {run} of {owner} since {since}, last heard of at {heard_of}; wait "
-            f"for it, or cancel it ('sweepflow legacy-sweep {table} --cancel'), then the next start by hand goes on "
-            "with it; one that stays silent was cut off and is gone on with by itself (setting legacy_silent_s)"
-        )
-        self.table = table
-        self.run = run
-        self.owner = owner
+# --- sweeping and protections -----------------------------------------------------------------------------------
 
 
 class LegacySweepOutdated(SweepflowError):
-    """What a run of a scan went by has changed since it began; nothing was deleted, and nothing more will be."""
+    """The table has changed since its legacy sweep started, so that run can't be resumed. Nothing was deleted."""
 
     code = "changed"
-    exit_code = EXIT_CONFLICT
 
     def __init__(self, table: object, run: str) -> None:
         super().__init__(
-            f"table: run {run} of {table} can't be gone on with, since it began the strategy of the table was changed, "
-            f"or a retention was raised; begin anew: 'sweepflow legacy-sweep {table} --anew'"
+            f"table: run {run} of {table} can't be resumed, because the strategy of the table was changed or a "
+            f"retention was raised since it started; start again with 'sweepflow legacy-sweep {table} --restart'"
         )
         self.table = table
         self.run = run
-
-
-class LegacySweepOfOtherRows(AlreadyExists):
-    """A run of the table could be gone on with, but not by this order, which would drop it; nothing was changed."""
-
-    def __init__(self, table: object, run: str, owner: str, done: int, ranges: int) -> None:
-        super().__init__(
-            f"table: run {run} of {table}, of {owner}, has done {done} of {ranges} ranges; it is of other rows, or "
-            f"goes further than asked for. Finish it first ('sweepflow legacy-sweep {table} --status' tells more), or "
-            "drop what it has done and begin anew ('--anew', Anew in the form of the DAG)"
-        )
-        self.table = table
-        self.run = run
-        self.owner = owner
-        self.done = done
-        self.ranges = ranges
-
-
-class LegacySweepCancelled(AlreadyExists):
-    """Somebody cancelled the scan of a table; whoever was not told to go on with it does not. Nothing was changed."""
-
-    def __init__(self, table: object, run: str) -> None:
-        super().__init__(
-            f"table: run {run} of {table} was cancelled; turns leave the table alone until somebody goes on with it "
-            f"('sweepflow legacy-sweep {table}') or begins anew ('--anew')"
-        )
-        self.run = run
-
-
-class AlreadyPaused(AlreadyExists):
-    """`what` is a table or everything, `by` the user who paused it; nothing was changed."""
-
-    def __init__(self, what: str, by: str) -> None:
-        super().__init__(f"pause: {what} is paused already, by {by}")
-        self.what = what
-        self.by = by
-
-
-class SweepingPaused(SweepflowError):
-    """Somebody has paused it; nothing was changed. `what` is a table, or everything."""
-
-    code = "paused"
-    exit_code = EXIT_CONFLICT
-
-    def __init__(self, what: str, by: str, why: str, lift: str) -> None:
-        super().__init__(f"pause: {what} is paused by {by}: {why}; {lift} lifts it")
-        self.what = what
-        self.by = by
-        self.why = why
-
-
-class LagObjectiveMissed(SweepflowError):
-    """Shards are further behind than their strategy's objective allows; `late` has strategy, shard and seconds of
-    each."""
-
-    code = "behind"
-
-    def __init__(self, message: str, late: Sequence[tuple[str, int, int]] = ()) -> None:
-        super().__init__(message)
-        self.late = tuple(late)
-
-
-class NotFound(SweepflowError):
-    code = "not_found"
-    exit_code = EXIT_NOT_FOUND
 
 
 class AlreadySwept(SweepflowError):
-    """What a protection was to keep may be gone already; nothing was changed."""
+    """Versions that a protection was to keep may have been removed already. Nothing was changed."""
 
     code = "already_swept"
-    exit_code = EXIT_CONFLICT
 
     def __init__(self, ts: int, earliest: int) -> None:
         super().__init__(
-            f"protection: {ts} can no longer be protected, sweeps have gone up to {earliest}; "
+            f"protection: {ts} can no longer be protected, sweeps have reached {earliest}; "
             f"protect {earliest} or a later timestamp"
         )
         self.ts = ts
@@ -394,248 +303,122 @@ class AlreadySwept(SweepflowError):
 
 
 class RecordChanged(SweepflowError):
-    """A protection is not as it was when somebody decided about it; nothing was changed."""
+    """A protection was changed after it was read, so the decision about it is outdated. Nothing was changed."""
 
     code = "changed"
-    exit_code = EXIT_CONFLICT
     retryable = True
 
     def __init__(self, record_id: str) -> None:
-        super().__init__(f"protection: record {record_id!r} was changed by somebody else meanwhile; look and try again")
-
-
-class RecordExists(AlreadyExists):
-    """A protection with this id stands already; nothing was changed."""
-
-    def __init__(self, record_id: str, problem: str, *, reason: str) -> None:
-        super().__init__(f"protection: a record {record_id!r} {problem}", field="id", reason=reason)
-        self.record_id = record_id
-
-
-class UnknownRecord(NotFound):
-    def __init__(self, record_id: str) -> None:
-        super().__init__(f"protection: there is no record {record_id!r}; 'sweepflow protections' lists them")
-        self.record_id = record_id
-
-
-class RecordReleased(NotFound):
-    """A protection was released while it was being verified or moved."""
-
-    def __init__(self, record_id: str) -> None:
-        super().__init__(f"protection: record {record_id!r} was released meanwhile; protect again")
-
-
-class LimitExceeded(SweepflowError):
-    """One more protection would be too many; `field` is the setting that limits them."""
-
-    code = "limit_exceeded"
-    exit_code = EXIT_CONFLICT
-
-    def __init__(self, what: str, used: int, more: int, limit: int) -> None:
-        setting = f"max_protection_{what}"
-        super().__init__(
-            f"protection: limit exceeded: {used}+{more} > {limit} {what}; release records that are no longer "
-            f"needed, or raise the setting {setting}",
-            field=setting,
-        )
-        self.used = used
-        self.more = more
-        self.limit = limit
+        super().__init__(f"protection: record {record_id!r} was changed at the same time; check it and try again")
 
 
 class OwnerSilent(SweepflowError):
-    """Whoever should know whether the owner of a protection is done could not be asked."""
+    """The system that knows whether the owner of a protection has finished did not answer."""
 
     code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
     retryable = True
-
-
-class NoOwner(SweepflowError):
-    """No package answers for protections of a type, or the one that should can't be loaded."""
-
-    def __init__(self, owner_type: str, problem: str, *, reason: str) -> None:
-        super().__init__(problem, reason=reason)
-        self.owner_type = owner_type
 
 
 class NeedsAttention(SweepflowError):
-    """A person has to decide something; `about` says what and why, the same for as long as nothing changes."""
+    """An operator has to decide or repair something.
+
+    `about` names each problem in words that stay the same while the problem lasts, so that an alert about it is sent
+    once. `reason` names the most serious kind of problem."""
 
     code = "needs_attention"
 
-    def __init__(self, sentences: Sequence[str], about: Sequence[str]) -> None:
-        more = [f"and {len(sentences) - 10} more, in the log"] if len(sentences) > 10 else []
-        super().__init__(" | ".join([*sentences[:10], *more]))
+    def __init__(self, sentences: Sequence[str], about: Sequence[str], **more: Any) -> None:
+        rest = [f"and {len(sentences) - 10} more, in the log"] if len(sentences) > 10 else []
+        super().__init__(" | ".join([*sentences[:10], *rest]), **more)
         self.about = tuple(about)
 
 
-class ProtectionsNeedAttention(NeedsAttention):
-    """Of protections."""
-
-
-class ReadsNearFailing(NeedsAttention):
-    """Of partitions that a read soon gives up on, for all the dead cells in them."""
-
-
-class CompactionFailed(NeedsAttention):
-    """Of compactions that a node did not carry out."""
-
-
-class FilesUnreadable(NeedsAttention):
-    """Of nodes with files that nobody could read: how many tombstones are in them is not known."""
-
-
-class MetricsNotTaken(SweepflowError):
-    """A collector of figures refused them or did not answer; nothing was lost, the next time tells them again."""
-
-    code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
-    retryable = True
-
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = without_secrets(endpoint)
-        super().__init__(
-            f"metrics: {self.endpoint} did not take them; see that an OpenTelemetry collector listens "
-            "there, the path of most is /v1/metrics"
-        )
-
-
-# --- Airflow ----------------------------------------------------------------------------------------------------
+# --- Airflow and the web page -----------------------------------------------------------------------------------
 
 
 class AirflowNotReady(SweepflowError):
     """Airflow lacks something that a sweep needs: a pool, a connection, a login, an answer."""
 
     code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
 
     status: int | None = None
-    """The HTTP status, where Airflow answered with an error."""
+    """The HTTP status, if Airflow answered with an error."""
 
 
 class AirflowUnreachable(AirflowNotReady):
+    """Airflow did not answer, or answered with an error of its own."""
+
     retryable = True
 
 
-class AirflowHasOne(AirflowNotReady):
-    """Airflow answered that there is such a thing already."""
-
-    code = "exists"
-    exit_code = EXIT_CONFLICT
+class AirflowTimedOut(AirflowUnreachable):
+    """Airflow did not answer in time. What was asked for may have been done."""
 
 
 class AirflowHasNone(AirflowNotReady):
-    """Airflow answered that there is no such thing."""
+    """Airflow answered that what was named does not exist."""
 
     code = "not_found"
-    exit_code = EXIT_NOT_FOUND
 
 
 class RequestRefused(SweepflowError):
-    """Another site may have made a browser send this to the page; nothing was changed."""
+    """A request to the web page is not acceptable, or there are too many. Nothing was changed."""
 
     code = "refused"
-    exit_code = EXIT_BAD_INPUT
-
-    def __init__(self, why: str, *, reason: str) -> None:
-        super().__init__(f"request: refused, {why}", reason=reason)
 
 
-# --- Spark ------------------------------------------------------------------------------------------------------
+# --- programs and servers on this machine -----------------------------------------------------------------------
 
 
-class JavaMissing(SweepflowError):
-    """Spark or Cassandra can't start on this machine; nothing was begun."""
+class ProgramMissing(SweepflowError):
+    """A program that Spark, Cassandra, PostgreSQL or Airflow needs is missing or too old. Nothing was started."""
 
     code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
-
-    def __init__(self, message: str, *, reason: str, program: str | None = None, version: int | None = None) -> None:
-        super().__init__(message, field="java", reason=reason)
-        self.program = program
-        self.version = version
 
 
-class JobFailed(SweepflowError):
-    """A Spark job ended with an error; what it had done by then stands, and the next one goes on from there."""
+class ServerNotReady(SweepflowError):
+    """A local server was not started, does not answer, or has ended."""
+
+    code = "unavailable"
 
 
-# --- exports ----------------------------------------------------------------------------------------------------
-
-
-class ExportMissing(NotFound):
-    """There is no finished export in a folder."""
-
-    def __init__(self, folder: Path, needed_by: Path | None) -> None:
-        needed = f", which {needed_by} builds on" if needed_by else ""
-        super().__init__(f"export: there is none in {folder}{needed}; a finished one has a manifest.json")
-        self.folder = folder
-        self.needed_by = needed_by
-
-
-class OtherExport(AlreadyExists):
-    """A folder holds a finished export that is not the one asked for; nothing was changed."""
-
-    def __init__(self, folder: Path, ts: int) -> None:
-        super().__init__(f"to: {folder} holds another export already, of {ts}; name a new folder", field="to")
-        self.folder = folder
-        self.ts = ts
-
-
-# --- SSTables ---------------------------------------------------------------------------------------------------
+# --- Cassandra's nodes and SSTables -----------------------------------------------------------------------------
 
 
 class SSTableGone(SweepflowError):
-    """The file was there when somebody listed it; since then Cassandra has put others in its place."""
+    """The file existed when the files were listed. Cassandra has replaced or dropped it since."""
 
     code = "not_found"
-    exit_code = EXIT_NOT_FOUND
 
     def __init__(self, file: object) -> None:
-        super().__init__(f"file: {file} is gone, Cassandra has compacted or dropped it; list the table's files again")
+        super().__init__(
+            f"file: {file} no longer exists, Cassandra has compacted or dropped it; list the files of the table again"
+        )
         self.file = file
 
 
 class SSTableUnreadable(SweepflowError):
-    """A file is damaged, or the tool that reads it failed; nothing was changed."""
+    """A file is damaged or has an unknown format, or the tool that reads it failed. Nothing was changed.
+
+    `command` is what an operator can run about it."""
 
     code = "unreadable"
-    command: ClassVar[str] = "nodetool verify"
-    """What an operator may run about it."""
 
-    def __init__(self, file: object, problem: str, *, reason: str) -> None:
-        super().__init__(
-            f"file: {file} can't be measured, {problem}; check it with '{self.command}' on its table", reason=reason
-        )
+    def __init__(self, file: object, problem: str, *, reason: str, command: str = "nodetool verify") -> None:
+        super().__init__(f"file: {file} can't be measured, {problem}; run '{command}' on its table", reason=reason)
         self.file = file
-
-
-class SSTableTooOld(SSTableUnreadable):
-    command = "nodetool upgradesstables"
-
-    def __init__(self, file: object) -> None:
-        SweepflowError.__init__(
-            self,
-            f"file: {file} has the format of an old Cassandra; run '{self.command}' on its table first",
-            reason="old_format",
-        )
-        self.file = file
-
-
-# --- nodes of Cassandra -----------------------------------------------------------------------------------------
+        self.command = command
 
 
 class NodeUnreachable(SweepflowError):
-    """A program could not be run where a node's files are; nothing was changed."""
+    """A program could not be run on the machine that holds a node's files. Nothing was changed."""
 
     code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
     retryable = True
 
     def __init__(self, prefix: Sequence[str], program: str, problem: str, *, reason: str, said: str = "") -> None:
-        """`said`: the last line that the program, or what was to start it there, has printed."""
-        through = f"through '{prefix[0]}'" if prefix else "on this machine"  # its other words may be nobody's business
+        """`said`: the last line that the program, or the command that starts it there, has printed."""
+        through = f"through '{prefix[0]}'" if prefix else "on this machine"  # the other arguments may be secret
         super().__init__(
             f"node: {program} can't be run {through}: {problem}; check setting compaction_nodes", reason=reason
         )
@@ -644,86 +427,5 @@ class NodeUnreachable(SweepflowError):
         self.said = said
 
 
-class UnknownNode(SweepflowError):
-    code = "not_found"
-    exit_code = EXIT_NOT_FOUND
-
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        there = f"there are {', '.join(known)}" if known else "it names none; docs/compaction.md says how it is written"
-        super().__init__(f"node: {name!r} is not in setting compaction_nodes; {there}", field="node")
-        self.name = name
-        self.known = tuple(known)
-
-
-class NoTombstones(NotYet):
-    def __init__(self, store: str) -> None:
-        super().__init__(
-            f"store: {store} is not a Cassandra; what is deleted there leaves no tombstones, so nothing to compact. "
-            "'sweepflow compaction vacuum' gives the room in a SQLite file back"
-        )
-        self.store = store
-
-
-# --- servers of our own on this machine -------------------------------------------------------------------------
-
-
-class PartMissing(SweepflowError):
-    """A program that a cluster on this machine needs is not installed; nothing was begun."""
-
-    code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
-
-
-class PartNotReady(SweepflowError):
-    """A server that was started here does not answer, or has ended."""
-
-    code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
-
-
-class SweptTooMuch(SweepflowError):
-    """A check after a sweep found that something is gone which somebody can still see: report it as a defect."""
-
-    code = "swept_too_much"
-
-
-# --- a Cassandra on this machine --------------------------------------------------------------------------------
-
-
-class JarsMissing(SweepflowError):
-    """Cassandra could not be downloaded; nothing was begun."""
-
-    code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
-
-    def __init__(
-        self, message: str, *, field: str | None = None, reason: str, complaints: Mapping[str, str] | None = None
-    ) -> None:
-        """`complaints`: by downloader, what it said."""
-        super().__init__(message, field=field, reason=reason)
-        self.complaints = dict(complaints or {})
-
-
-class ClusterNotReady(SweepflowError):
-    """A node of the local cluster is not there, did not start, or does not answer."""
-
-    code = "unavailable"
-    exit_code = EXIT_UNAVAILABLE
-
-    def __init__(self, message: str, *, field: str | None = None, reason: str, node: int | None = None) -> None:
-        super().__init__(message, field=field, reason=reason)
-        self.node = node
-
-
 class NodetoolFailed(SweepflowError):
-    """Cassandra's own tool could not do what was asked."""
-
-
-class LocalNodetoolFailed(NodetoolFailed):
-    """As `NodetoolFailed`, on a node of the local cluster."""
-
-    def __init__(self, node: int, arguments: Sequence[str], said: str) -> None:
-        super().__init__(f"nodetool: {' '.join(arguments)} failed on node {node}: {said}")
-        self.node = node
-        self.arguments = tuple(arguments)
-        self.said = said
+    """One of Cassandra's own tools failed."""

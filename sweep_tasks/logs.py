@@ -1,8 +1,8 @@
-"""Log lines: structured, on stderr, each with whoever is at work bound to it, and never with anybody's data.
+"""Log lines: structured, on stderr, with the current run, strategy and shard, and never with user data.
 
-What comes as bytes is a row, a column or a value of somebody's table, so its length is told and nothing else. Within
-Airflow's processes its own configuration stands, with that one rule put in front of it; the bound names reach its task
-logs as well.
+Bytes are a row, a column or a value of a user's table, so only their length is logged. In processes of Airflow its own
+configuration stays, with that one rule in front of it; bound names reach its task logs as well. In our own processes
+every event is one line, and control characters are written out, so that no text can control the terminal.
 """
 
 from __future__ import annotations
@@ -16,19 +16,26 @@ import structlog
 
 from sweep_tasks.config import LogFormat, load_settings
 from sweep_tasks.errors import SweepflowError
+from sweep_tasks.texts import printable
+
+JOURNAL_LINE = "journal"
+"""The code of a line that is an entry of the journal."""
 
 
-def configure_logs(form: LogFormat = "text") -> None:
-    """For a process of our own: a command, or a job's driver."""
+def configure_logs(form: LogFormat = "text", *, collected: bool = False) -> None:
+    """Configure logging for a command, or for the driver of a job, whose lines are `collected` with those of its
+    task."""
     render: Any = structlog.processors.JSONRenderer()
     if form == "text":
         render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     structlog.configure(
         processors=[
+            *([] if collected or form == "json" else [for_collection_only]),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             without_bytes,
+            without_controls,
             render,
         ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -36,17 +43,18 @@ def configure_logs(form: LogFormat = "text") -> None:
 
 
 def configure_logs_by_settings() -> None:
-    """Settings that can't be read are the business of whoever needs them."""
+    """Configure logging for the driver of a job. Settings that can't be read are reported where they are needed."""
+    configure_logs(collected=True)  # reading them may log a line, which has to go to stderr
     try:
         form = load_settings().log_format
     except SweepflowError:
         form = "text"
-    configure_logs(form)
+    configure_logs(form, collected=True)
 
 
 def guard_logs() -> None:
-    """For a process of somebody else's: whatever it does with log lines, what comes as bytes does not reach it. In
-    place, because loggers that were used before keep the list they were made with."""
+    """Keep bytes out of the log lines of another program's process, such as Airflow's. The list of processors is
+    changed in place, because loggers that were used before keep the list they were created with."""
     standing = structlog.get_config()["processors"]
     if without_bytes not in standing:
         standing.insert(0, without_bytes)
@@ -54,21 +62,35 @@ def guard_logs() -> None:
 
 @contextmanager
 def at_work(**names: Any) -> Iterator[None]:
-    """Every line from here on, of this thread and whatever it calls, carries these names: run, strategy, shard."""
+    """Bind names, such as run, strategy and shard, to every log line of this block."""
     guard_logs()
     with structlog.contextvars.bound_contextvars(**names):
         yield
 
 
 def without_bytes(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return {name: _told(value) for name, value in event.items()}
+    """Replace bytes by their length."""
+    return {name: _loggable(value) for name, value in event.items()}
 
 
-def _told(value: Any) -> Any:
+def for_collection_only(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Drop entries of the journal. They are logged to be collected elsewhere; a command that succeeds prints nothing
+    else on stderr, and cron sends mail for every line."""
+    if event.get("code") == JOURNAL_LINE:
+        raise structlog.DropEvent
+    return event
+
+
+def without_controls(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Write out control characters in texts. Other values are shown by their `repr`, which has none."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _loggable(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
         return f"<{len(value)} bytes>"
     if isinstance(value, dict):
-        return {_told(key): _told(each) for key, each in value.items()}
+        return {_loggable(key): _loggable(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_told(each) for each in value]
+        return [_loggable(each) for each in value]
     return value

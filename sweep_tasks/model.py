@@ -1,7 +1,7 @@
-"""The small frozen values everything else speaks in.
+"""The data model: small frozen values that all packages use.
 
-A table holds cells, a cell is a row and a column, and each cell has versions by start timestamp. The reprs show
-lengths, not bytes: values of this kind reach log lines and exceptions, and the bytes in them belong to the user.
+A table has cells, a cell is a row and a column, and a cell has versions by start timestamp. The reprs show lengths
+instead of bytes: such values appear in log lines and exceptions, and the bytes are user data.
 """
 
 from __future__ import annotations
@@ -15,52 +15,58 @@ from typing import NamedTuple
 from sweep_tasks.errors import BadValue
 
 SENTINEL_TS = -1
-"""Garbage deletion sentinels live below every start timestamp."""
+"""The timestamp of garbage deletion sentinels, below every start timestamp."""
 
 MAX_TS = 2**63 - 1
 MAX_NAME_BYTES = 1500
-"""Of a row or a column: what AtlasDB allows, and what keeps a queue row below Cassandra's limits."""
+"""Maximum length of a row or column name, as in AtlasDB; it keeps queue rows below Cassandra's limits."""
 
 DELETE_MARKER = b""
 
 LEAST_TOKEN, GREATEST_TOKEN = -(2**63), 2**63 - 1
-"""Of the ring that Cassandra's default partitioner hashes rows to."""
+"""The tokens of Cassandra's default partitioner."""
 
 
 class SweepStrategy(StrEnum):
+    """How a table is swept."""
+
     CONSERVATIVE = "conservative"
     THOROUGH = "thorough"
     NOTHING = "nothing"
 
 
 class ScanReason(StrEnum):
-    """What a change of strategy leaves in a table that no queue entry leads to."""
+    """Why a scan is due: what a change of strategy or a truncation leaves without queue entries."""
 
     UNQUEUED = "unqueued"
-    """Versions that were written while the table was swept by nothing, or that nobody swept meanwhile."""
+    """Versions that were written, or not swept, while the strategy was `nothing`."""
     MARKERS = "markers"
-    """Sentinels and delete markers that a conservative table keeps, and a thorough one does not."""
+    """Sentinels and delete markers, which a conservative table keeps and a thorough one does not."""
+    TRUNCATED = "truncated"
+    """Versions below the mark that an interrupted truncation has not deleted yet."""
 
 
 class ScanDue(NamedTuple):
-    """A scan of the whole table that a change of strategy has left to be done."""
+    """A scan of the whole table that is necessary after a change of strategy or a truncation."""
 
     why: ScanReason
     since: int | None = None
-    """A timestamp handed out after the change was on record. Whoever wrote by the old strategy started below it, so a
-    scan that goes up to it finds everything; None until it is known."""
+    """A timestamp taken after the change was recorded; None until it is set. Every writer by the old strategy started
+    below it, so a scan up to it finds everything."""
 
 
 class ConflictHandling(StrEnum):
+    """The rule for two transactions that write the same cell."""
+
     FIRST_COMMITTER_WINS = "first-committer-wins"
     NONE = "none"
 
 
 class Layout(StrEnum):
-    """How a table is kept.
+    """How a table is stored.
 
     Cells are versioned and written at store timestamps. Registers have one value, change by compare-and-set and may
-    expire. A store such as Cassandra writes the two at different clocks, so no table is ever both.
+    expire. Cassandra uses different clocks for the write times of the two, so no table has both.
     """
 
     CELLS = "cells"
@@ -68,6 +74,8 @@ class Layout(StrEnum):
 
 
 class Cell(NamedTuple):
+    """A row and a column of a table."""
+
     row: bytes
     column: bytes
 
@@ -76,6 +84,8 @@ class Cell(NamedTuple):
 
 
 class Version(NamedTuple):
+    """A value of a cell, with the start timestamp of its transaction. An empty value is a delete marker."""
+
     ts: int
     value: bytes
 
@@ -96,7 +106,7 @@ class VersionRange(NamedTuple):
 
 
 class StoredVersion(NamedTuple):
-    """One version as a scan without values sees it."""
+    """A stored version without its value, as `Store.scan_versions` returns it."""
 
     cell: Cell
     ts: int
@@ -105,7 +115,7 @@ class StoredVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Byte strings from `start` up to, but not including, `end`; an empty end is open."""
+    """A range of byte strings from `start` up to, but not including, `end`; an empty end is open."""
 
     start: bytes = b""
     end: bytes = b""
@@ -128,14 +138,18 @@ class Span:
 EVERYTHING = Span()
 ColumnChoice = Span | Collection[bytes]
 
-_PART = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*\Z")
-_SYSTEM = re.compile(r"_[a-z_]+\Z")
+_PART = re.compile(r"[A-Za-z0-9_-]+\Z")
+"""A namespace or a table name, with the characters that AtlasDB allows."""
 _LONGEST_TABLE_NAME = 128
 RESERVED_NAMESPACE = "sweep"
 
 
 class TableRef(NamedTuple):
-    """A table by its qualified name. Tables of the system itself have no namespace, or the reserved one."""
+    """The qualified name of a table.
+
+    System tables have the reserved namespace, or no namespace and a name that starts with an underscore. AtlasDB also
+    has other tables without a namespace.
+    """
 
     namespace: str
     name: str
@@ -145,17 +159,16 @@ class TableRef(NamedTuple):
 
     @property
     def is_system(self) -> bool:
-        return self.namespace in ("", RESERVED_NAMESPACE)
+        return self.namespace == RESERVED_NAMESPACE or (not self.namespace and self.name.startswith("_"))
 
     @classmethod
     def parse(cls, text: str) -> TableRef:
-        """A table name as a user gives it."""
+        """Parse a table name from user input."""
         namespace, dot, name = text.partition(".")
         if not dot or not _PART.match(namespace) or not _PART.match(name):
             raise BadValue(
                 "table",
-                f"{_shown(text)} is not a table name; write namespace.name, each of letters, digits and single "
-                "underscores, starting with a letter",
+                f"{_shown(text)} is not a table name; write namespace.name, in letters, digits, underscores, hyphens",
                 reason="malformed",
             )
         if len(text) > _LONGEST_TABLE_NAME:
@@ -166,72 +179,125 @@ class TableRef(NamedTuple):
             )
         if namespace == RESERVED_NAMESPACE:
             raise BadValue(
-                "table", f"the namespace '{RESERVED_NAMESPACE}' is the system's own; choose another", reason="reserved"
+                "table", f"the namespace '{RESERVED_NAMESPACE}' is reserved; choose another", reason="reserved"
             )
         return cls(namespace, name)
 
     @classmethod
     def queued(cls, text: str) -> TableRef:
-        """A table name as an entry of the queue gives it. Where the entry is garbled that may be anybody's bytes, so
-        what is not a name is not repeated."""
-        try:
-            return cls.parse(text)
-        except BadValue:
-            raise BadValue("table", "its name can't be read") from None
+        """Parse a table name from a queue entry; it may have no namespace.
+
+        A corrupt entry may contain user data, so an invalid name is not included in the error.
+        """
+        found = cls.stored(text)
+        parts = (found.namespace, found.name) if found.namespace else (found.name,)
+        if found.is_system or len(text) > _LONGEST_TABLE_NAME or not all(map(_PART.match, parts)):
+            raise BadValue("table", "the queue entry has no valid table name")
+        return found
 
     @classmethod
     def stored(cls, text: str) -> TableRef:
-        """A table name as a store gives it back, system tables included."""
-        if _SYSTEM.match(text):
-            return cls("", text)
-        namespace, _, name = text.partition(".")
-        return cls(namespace, name)
+        """Parse a table name from a store; system tables are valid."""
+        namespace, dot, name = text.partition(".")
+        return cls(namespace, name) if dot else cls("", text)
+
+
+class TableState(StrEnum):
+    """The state of a table. Only an active table can be changed, written and read."""
+
+    ACTIVE = "active"
+    TRUNCATING = "truncating"
+    """A truncation is announced. It is not decided yet, and nothing is deleted."""
+    DROPPING = "dropping"
+    """A drop is announced. It is not decided yet, and nothing is deleted."""
+    GONE = "gone"
+    """The table is dropped. The next table of the same name is another incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableMetadata:
+    """A table's catalog row: its properties and its state. Every change replaces the whole row."""
+
     strategy: SweepStrategy = SweepStrategy.CONSERVATIVE
     conflicts: ConflictHandling = ConflictHandling.FIRST_COMMITTER_WINS
     retention_s: int | None = None
     look_before_delete: bool = False
     past_strategies: frozenset[SweepStrategy] = frozenset()
-    """Strategies the table had before: their sweeps may still be at work on it, so their thresholds still count."""
+    """Earlier strategies of the table. Their sweeps may still be running, so their thresholds still apply."""
     layout: Layout = Layout.CELLS
     own_threshold: bool = False
-    """Readers go by the table's own threshold, because it keeps longer than its strategy. Set only once that threshold
-    stands at least where sweeps that knew nothing of the retention may have been."""
+    """Readers use the table's own threshold, because the table has its own retention. It is set only after the own
+    threshold was raised to that of sweeps that may not have known the retention."""
     revision: int = 0
-    """How often this was changed by hand: tells a retention from the same one, taken away and given back."""
+    """The number of changes by operators. It distinguishes a retention from an equal one that was removed and set
+    again."""
     scan_due: ScanDue | None = None
+    state: TableState = TableState.ACTIVE
+    owner: str | None = None
+    """The attempt that announced the truncation or drop."""
+    mark: int = 0
+    """Everything that started below the mark was truncated, or belonged to an earlier incarnation. It does not exist,
+    even if it is still stored, and no snapshot below the mark can be read."""
+    incarnation: int = 1
+    """The number of tables with this name so far. The physical name depends on it, so that a process that still uses an
+    earlier incarnation can't reach this one."""
 
     def __post_init__(self) -> None:
         if self.retention_s is not None and self.retention_s < 0:
             raise BadValue("retention_s", f"{self.retention_s} is negative; give seconds, or leave it out")
 
     @property
+    def is_gone(self) -> bool:
+        return self.state is TableState.GONE
+
+    @property
+    def is_announced(self) -> bool:
+        """A truncation or drop is announced. Its owner may have died."""
+        return self.state in (TableState.TRUNCATING, TableState.DROPPING)
+
+    def announced(self, state: TableState, owner: str) -> TableMetadata:
+        return replace(self, state=state, owner=owner)
+
+    def decided(self, mark: int) -> TableMetadata:
+        """Return the row after the announced truncation or drop is decided, with everything below the mark removed."""
+        if self.state is TableState.DROPPING:
+            return replace(self, state=TableState.GONE, owner=None, mark=mark, scan_due=None)
+        due = None if self.strategy is SweepStrategy.NOTHING else ScanDue(ScanReason.TRUNCATED, mark)
+        return replace(self, state=TableState.ACTIVE, owner=None, mark=mark, scan_due=due)
+
+    def rolled_back(self) -> TableMetadata:
+        """Return the row after the announcement is rolled back."""
+        return replace(self, state=TableState.ACTIVE, owner=None)
+
+    @property
     def strategies(self) -> frozenset[SweepStrategy]:
-        """Past and present, those that sweep at all."""
+        """The past and present strategies, without `nothing`."""
         return (self.past_strategies | {self.strategy}) - {SweepStrategy.NOTHING}
 
     @property
     def scan_waits_for_queue(self) -> bool:
-        """Sentinels are to go, and entries of the time as a conservative table may still write some: whatever the scan
-        is due for, and whatever the table was in between."""
+        """The due scan removes sentinels, and old entries in the conservative queue may still write some.
+
+        This holds for every reason of the scan, and for every strategy in between.
+        """
         return self.strategy is SweepStrategy.THOROUGH and SweepStrategy.CONSERVATIVE in self.past_strategies
 
     def with_strategy(self, strategy: SweepStrategy) -> TableMetadata:
-        """Strategies it had still count, and what the change leaves to be done goes on record with it."""
+        """Return the row with another strategy; the old one becomes a past strategy, and a scan may become due."""
         if strategy is self.strategy:
             return self
         past = (self.past_strategies | {self.strategy}) - {SweepStrategy.NOTHING}
         return replace(self, strategy=strategy, past_strategies=past, scan_due=self._scan_due_as(strategy))
 
     def _scan_due_as(self, strategy: SweepStrategy) -> ScanDue | None:
-        """What was written or swept by nothing has to be looked for whatever it is swept by from now on; sentinels and
-        delete markers only where they do not belong. A table that is swept by nothing has nothing due."""
+        """Return the scan that a change to this strategy makes due.
+
+        Versions without queue entries need a scan under any strategy; sentinels and delete markers only if the table
+        becomes thorough. With the strategy `nothing`, no scan is due.
+        """
         if strategy is SweepStrategy.NOTHING:
             return None
-        unqueued = self.scan_due is not None and self.scan_due.why is ScanReason.UNQUEUED
+        unqueued = self.scan_due is not None and self.scan_due.why is not ScanReason.MARKERS
         if unqueued or self.strategy is SweepStrategy.NOTHING:
             return ScanDue(ScanReason.UNQUEUED)
         return ScanDue(ScanReason.MARKERS) if strategy is SweepStrategy.THOROUGH else None
@@ -255,5 +321,5 @@ def checked_name(name: bytes, field: str) -> bytes:
 
 
 def _shown(text: str) -> str:
-    """A name worth repeating to the user: cut, so that a pasted blob does not fill the screen."""
+    """Return a name for an error message, shortened so that a pasted blob does not fill the screen."""
     return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
 from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.schema import SYSTEM_TABLES
 from sweep_tasks.store.sqlite import SQLiteStore
-from sweep_tasks.store.system import SYSTEM_TABLES
 from tests.support.clock import ManualClock
 
 IN_CI = bool(os.environ.get("CI"))

@@ -1,1 +1,1 @@
-"""What several benchmarks share; no benchmark itself."""
+"""Code that several benchmarks share."""

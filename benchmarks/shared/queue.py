@@ -1,12 +1,12 @@
-"""A workload like a queue, on a real Cassandra: what was put at the end is taken from the front and swept away.
+"""A queue-like workload on a real Cassandra: items are added at the end, taken from the front, and swept.
 
-In the store's own layout a queue is a row, and its items are columns in the order of their numbers. 300 000 items are
-put into ten rows, and all but the last hundred of each are deleted, as a sweep does it: a range of versions for each
-item, with a fresh write time. Whoever reads the head steps over what is left of the 29 900 before it. (One row with all
-of them could not be read at all: Cassandra fails a read over 100 000 tombstones.) Rows beside them are cold: written
-once, never touched again. The values come to disk before the deletes do, as there are hours between them in real life;
-in one file they would take each other away. Each of both is one file, as the memory of a server has room for it; a node
-made for trials flushes more often, so its pieces are put together before Cassandra is left alone with them.
+In the store's own layout, a queue is a row, and its items are columns in the order of their numbers. 300 000 items are
+put into ten rows, and all but the last hundred of each are deleted like a sweep does it: a range of versions for each
+item, with a fresh write time. A read of the head has to skip the tombstones of the 29 900 items before it. (One row
+with all of them could not be read at all: Cassandra fails a read of more than 100 000 tombstones.) Other rows are cold:
+written once and never touched again. The values are flushed before the deletes, because in production there are hours
+between them. In one file, the deletes would remove the values at once. Values and deletes are one file each, like on a
+server with enough memory. A small node flushes more often, so its files are merged first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from zlib import crc32
 
 from cassandra.cluster import Session
 
-from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.store.chunks import chunks
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.store.contract import chunks
+from sweep_tasks.tables.catalog import Catalog
 
 QUEUES, ITEMS, LEFT = 10, 30_000, 100
-"""Rows, items put into each unless fewer are asked for, and items left at the end of each."""
+"""Rows, items per row by default, and items that are left at the end of each row."""
 COLD_ROWS, COLD_ITEMS = 10, 300
 WRITTEN, DELETED = 10, 20
 _AT_ONCE = 10_000
@@ -44,23 +45,23 @@ UCS = "{'class': 'UnifiedCompactionStrategy'}"
 
 class Workload:
     def __init__(self, cluster: LocalCluster, store: CassandraStore, value_bytes: int, items: int = ITEMS) -> None:
-        """`items` are put into each row; all but `LEFT` of them are deleted."""
+        """`items` are put into each row. All but `LEFT` of them are deleted."""
         self.items = items
         self._cluster = cluster
         self._store = store
         self._value_bytes = value_bytes
-        TimestampService(store).move_past(1_000)  # what covers versions must be later than they are
+        TimestampService(store).move_past(1_000)  # tombstones must be later than the versions they cover
 
     # --- tables ----------------------------------------------------------------------------------------------------
 
     def table(self, name: str, compaction: str = STCS, gc_grace_s: int = 0) -> TableRef:
         table = TableRef.parse(f"queue.{name}")
-        self._store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
+        Catalog(self._store).create(table, TableMetadata(SweepStrategy.THOROUGH))
         self._alter(table, f"compaction = {compaction} AND gc_grace_seconds = {gc_grace_s}")
         return table
 
     def fill(self, table: TableRef) -> None:
-        """Put everything, then delete most of it."""
+        """Put all items, then delete most of them."""
         self._alter(table, f"compaction = {_OFF}")
         self._put(table, range(self.items))
         self._cluster.nodetool(1, "compact", *self._parts(table))
@@ -74,11 +75,11 @@ class Workload:
         self._alter(table, f"compaction = {STCS}")
 
     def fill_with_what_is_left(self, table: TableRef) -> None:
-        """As if what was deleted had never been."""
+        """Put only the items that are never deleted."""
         self._put(table, range(self.items - LEFT, self.items))
 
     def copy(self, source: TableRef, to: TableRef) -> None:
-        """The same files once more, which is quicker than to write everything again."""
+        """Import the same files into another table, which is faster than writing everything again."""
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary, *self._parts(to))
             folder.mkdir(parents=True)
@@ -90,17 +91,17 @@ class Workload:
         for table in tables:
             self._cluster.nodetool(1, "flush", *self._parts(table))
 
-    # --- looking ---------------------------------------------------------------------------------------------------
+    # --- reading ---------------------------------------------------------------------------------------------------
 
     def contents(self, table: TableRef) -> list[tuple[bytes, bytes, int, bytes]]:
-        """Everything that can be read, row by row: one read over all tombstones would fail."""
+        """Return everything that can be read, row by row: one read over all tombstones would fail."""
         query = self._session.prepare(f"SELECT key, column1, column2, value FROM {self.name(table)} WHERE key = ?")
         rows = [b"queue%d" % number for number in range(QUEUES)] + [b"cold%d" % number for number in range(COLD_ROWS)]
         return [tuple(found) for row in rows for found in self._session.execute(query, (row,))]
 
     def read_heads(self, tables: list[TableRef], rounds: int) -> dict[TableRef, float]:
-        """Seconds to read the first item of every queue, the tables in turns, the least of some rounds: whatever else
-        the machine does can only add to it."""
+        """Return the seconds to read the first item of every queue, measured alternately, the minimum of some rounds:
+        other load on the machine can only add to it."""
         heads = {table: self._heads(table) for table in tables}
         seconds: dict[TableRef, list[float]] = {table: [] for table in tables}
         for _ in range(rounds):
@@ -111,8 +112,8 @@ class Workload:
         return {table: min(each) for table, each in seconds.items()}
 
     def tombstones_read(self, table: TableRef) -> int:
-        """By a read of the head of the first queue, as the server itself counts it. It counts those alone that gc_grace
-        still holds, though it steps over all: so none is let go from here on."""
+        """Return how many tombstones a read of the head of the first queue skips, as the server counts them. The server
+        only counts tombstones within gc_grace, although it skips all, so gc_grace is raised first."""
         self._alter(table, f"gc_grace_seconds = {10 * 365 * 86_400}")
         query = self._session.prepare(f"SELECT * FROM {self.name(table)} WHERE key = ? LIMIT 1")
         trace = self._session.execute(query, (b"queue0",), trace=True).get_query_trace(max_wait_sec=_KEEP_TRYING_S)
@@ -120,7 +121,7 @@ class Workload:
         return int(said.rpartition(" tombstone cells")[0].split()[-1])
 
     def left_alone(self, table: TableRef) -> dict[str, Any]:
-        """Whether Cassandra compacts it of itself, and how many files it has left."""
+        """Return whether Cassandra's own compaction is enabled, and how many files it has left."""
         keyspace, name = self._parts(table)
         said = self._cluster.nodetool(1, "statusautocompaction", keyspace, name)
         return {"autocompaction": "not running" not in said and "running" in said, "files": len(self.files(table))}
@@ -134,12 +135,12 @@ class Workload:
         return found
 
     def name(self, table: TableRef) -> str:
-        return self._store.catalog.physical(table)
+        return self._store.catalog.in_use(table)[1]
 
     def qualified(self, table: TableRef) -> str:
         return ".".join(self._parts(table))
 
-    # --- inside ----------------------------------------------------------------------------------------------------
+    # --- internals -------------------------------------------------------------------------------------------------
 
     @property
     def _session(self) -> Session:
@@ -149,7 +150,7 @@ class Workload:
         self._session.execute(f"ALTER TABLE {self.name(table)} WITH {options}")
 
     def _await_files(self, table: TableRef, number: int) -> list[str]:
-        """Cassandra removes what it replaced a moment later."""
+        """Wait until Cassandra has removed the files that it replaced, which takes a moment."""
         until = time.monotonic() + _KEEP_TRYING_S
         while len(found := self.files(table)) != number:
             if time.monotonic() > until:
@@ -170,7 +171,8 @@ class Workload:
         return (Cell(b"queue%d" % queue, b"%08d" % item) for queue in range(QUEUES) for item in items)
 
     def _value(self, cell: Cell) -> bytes:
-        """Of a cell always the same; none like those around it, or compression would take them for one."""
+        """Return the value of a cell: always the same for a cell, and different from its neighbours so that it does not
+        compress well."""
         start = crc32(cell.column, crc32(cell.row)) % (len(_NOISE) - self._value_bytes)
         return _NOISE[start : start + self._value_bytes]
 

@@ -1,4 +1,4 @@
-"""Measuring two things so that their ratio means something on a noisy machine."""
+"""Measures two things so that their ratio is meaningful on a noisy machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def alternately(ours: Callable[[], object], theirs: Callable[[], object], rounds: int = 5) -> tuple[float, float]:
-    """The median seconds of each, taken in turns, after one round that only warms up."""
+    """Return the median seconds of each function, measured alternately, after one warm-up round."""
     pairs = [(seconds(ours), seconds(theirs)) for _ in range(rounds + 1)][1:]
     return median(a for a, _ in pairs), median(b for _, b in pairs)

@@ -1,4 +1,4 @@
-"""`sweepflow airflow`: what Airflow needs from an operator, and an Airflow of one's own to look at."""
+"""`sweepflow airflow`: create the pools that Airflow needs, and run a local Airflow to try it out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command
 from sweep_tasks.errors import AirflowNotReady, BadValue
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.orchestration.names import SCHEDULED, TARGETED_SWEEP
 from sweep_tasks.orchestration.pools import pools_document
+from sweep_tasks.processes import Needs, inherited_environment
 from sweep_tasks.store import initialise_store
 
 app = typer.Typer(
@@ -33,15 +33,15 @@ DEFAULT_FOLDER = Path(".sweepflow/airflow")
 def pools(
     ctx: typer.Context,
     write: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Only write the file that 'airflow pools import' takes.")
+        Path | None, typer.Option(metavar="FILE", help="Only write the file for 'airflow pools import'.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create the pools that keep two runs from sweeping one shard, scanning one table or compacting one node at once,
-    in the Airflow that the environment names.
+    """Create the pools that prevent two runs from sweeping one shard, scanning one table or compacting one node at the
+    same time, in the Airflow of the environment.
 
-    Safe to repeat: run it again after the number of shards or lanes was raised, or a node was added.
+    Safe to repeat: run it again after the number of shards or worker slots was raised, or a node was added.
     """
     with command(ctx, store, as_json) as run:
         settings = run.settings
@@ -69,10 +69,14 @@ def _write(file: Path, document: dict[str, dict[str, object]]) -> None:
 
 def _import(file: Path) -> None:
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "airflow", "pools", "import", str(file)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "airflow", "pools", "import", str(file)],
+        env=inherited_environment(Needs.AIRFLOW),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it said nothing"]
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it printed nothing"]
         raise AirflowNotReady(
             f"airflow: 'airflow pools import' failed ({last[0]}); check AIRFLOW_HOME and AIRFLOW__DATABASE__…, and run "
             "'airflow db migrate' if its metadata is new"
@@ -82,18 +86,17 @@ def _import(file: Path) -> None:
 @app.command()
 def up(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Option(help="Where its metadata, logs and passwords are kept.")] = DEFAULT_FOLDER,
+    folder: Annotated[Path, typer.Option(help="The folder of its metadata, logs and passwords.")] = DEFAULT_FOLDER,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Of the UI, on this machine only; 0: a free one.")
+        int, typer.Option(min=0, max=65_535, help="Port of the UI, on this machine only; 0: a free one.")
     ] = 8080,
     spark_master: Annotated[str, typer.Option(metavar="URL", help="Where Spark jobs run.")] = "local[2]",
-    paused: Annotated[bool, typer.Option("--paused", help="Leave the schedule off.")] = False,
+    paused: Annotated[bool, typer.Option("--paused", help="Do not start scheduled runs.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a complete Airflow on this machine until Ctrl-C: for a look at the DAGs, not for production."""
+    """Run a complete Airflow on this machine until Ctrl-C: to try out the DAGs, not for production."""
     with command(ctx, store, as_json) as run:
-        signal.signal(signal.SIGTERM, _interrupt)
         steps = Console(stderr=True)
         airflow = LocalAirflow(
             folder,
@@ -102,12 +105,13 @@ def up(
             spark_master=spark_master,
             say=lambda step: steps.print(f"{step} …"),
         )
+        signal.signal(signal.SIGTERM, _interrupt)
         initialise_store(run.settings.store, run.settings)
         try:
             with airflow:
                 for dag_id in SCHEDULED:
                     airflow.unpause(dag_id, paused=paused)
-                _welcome(run, airflow)
+                _show_address(run, airflow)
                 while True:
                     airflow.check()
                     time.sleep(1)
@@ -115,14 +119,14 @@ def up(
             steps.print("stopped")
 
 
-def _welcome(run: Command, airflow: LocalAirflow) -> None:
+def _show_address(run: Command, airflow: LocalAirflow) -> None:
     user, password = airflow.secrets.admin
     run.answer(
         {"address": airflow.address, "user": user, "password": password, "folder": str(airflow.folder)},
         lambda out: out.print(
             f"\nAirflow is at {airflow.address}\nuser {user}, password {password}\n"
-            f"What is behind, and what to press: {airflow.address}/plugin/sweeping\n"
-            f"The sweep is the DAG {TARGETED_SWEEP}; Ctrl-C stops everything, {airflow.folder} keeps it.",
+            f"State of all shards, and actions: {airflow.address}/plugin/sweeping\n"
+            f"The sweep is the DAG {TARGETED_SWEEP}; Ctrl-C stops everything, its data stays in {airflow.folder}.",
             highlight=False,
             markup=False,
         ),

@@ -1,31 +1,55 @@
-"""What every command shares: which store, how to answer, and how to fail.
+"""What all commands share: the store, answers and errors, progress, and parsing of times.
 
-People get tables and colours on stdout; `--json` gives exactly one JSON document there. Logs and errors for people go
-to stderr. An error is one sentence with the way out, never a traceback; its kind is the exit code.
+People get tables and colours on stdout; `--json` prints exactly one JSON document there. Logs and errors for people go
+to stderr. An error is one sentence that says what to do, never a traceback; its kind determines the exit code.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import pendulum
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich import console, markup
+from rich.console import ConsoleOptions, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 
-from sweep_tasks.catalog import Catalog
-from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.clock import to_ms
+from sweep_tasks.config import Settings, check_variables, load_settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.errors import EXIT_DEFECT, EXIT_FAILED, BadValue, SweepflowError
 from sweep_tasks.logs import configure_logs
-from sweep_tasks.opening import open_store
 from sweep_tasks.store import Store
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.texts import printable, printable_lines
 
-EXIT_DEFECT = 70
+# --- the terminal -----------------------------------------------------------------------------------------------------
+# Names, reasons and messages come from users and other programs. Control characters in them are never printed as such:
+# colours and cursor movements come only from styles.
+
+
+class Console(console.Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)
+
+
+def escape(text: str) -> str:
+    """Return a text as one line in which nothing is interpreted as markup."""
+    return markup.escape(printable(text))
+
+
+# --- a run of a command -----------------------------------------------------------------------------------------------
 
 StoreOption = Annotated[
     str | None,
@@ -36,9 +60,25 @@ StoreOption = Annotated[
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, remove nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Why; recorded in the journal with your name.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOptions:
+    """Options that were given before the name of the command."""
+
+    store: str | None = None
+    as_json: bool = False
+    traceback: bool = False
+
+    @classmethod
+    def of(cls, ctx: typer.Context) -> SharedOptions:
+        return ctx.obj if isinstance(ctx.obj, cls) else cls()
 
 
 class Command:
@@ -70,7 +110,7 @@ class Command:
 
     @property
     def catalog(self) -> Catalog:
-        return Catalog(self.store)
+        return Catalog(self.store, patience_s=self.settings.emptying_wait_s)
 
     def answer(self, document: dict[str, Any], for_people: Callable[[Console], None]) -> None:
         if self.as_json:
@@ -79,9 +119,15 @@ class Command:
             for_people(self.out)
 
     def confirm(self, question: str, yes: bool) -> None:
-        """Ask a person; a script has said what it means by running the command."""
-        if not yes and not self.as_json and sys.stdin.isatty() and not typer.confirm(question):
-            raise typer.Exit(1)
+        """Ask before anything is removed or a safeguard is lifted. A script has to pass `--yes`. The question goes to
+        stderr, because stdout is for the answer."""
+        if yes:
+            return
+        if not sys.stdin or not sys.stdin.isatty():
+            problem = f"confirmation is required, and there is no terminal to ask at; give --yes to confirm: {question}"
+            raise BadValue("yes", problem, code="not_confirmed", question=question)
+        if not typer.confirm(printable(question), err=True):
+            raise typer.Exit(EXIT_FAILED)
 
     def close(self) -> None:
         if self._store is not None:
@@ -92,33 +138,40 @@ class Command:
 def command(
     ctx: typer.Context, store: str | None, as_json: bool, default_store: str | None = None
 ) -> Iterator[Command]:
-    """Options may stand before the command's name or behind it; behind wins."""
-    shared: dict[str, Any] = ctx.obj or {}
-    run = Command(store or shared.get("store") or default_store, as_json or shared.get("as_json", False))
+    """Run a command. Options may be given before or after its name; those after the name take precedence."""
+    shared = SharedOptions.of(ctx)
+    run = Command(store or shared.store or default_store, as_json or shared.as_json)
     configure_logs()
     try:
+        check_variables()
         yield run
     except SweepflowError as error:
-        _tell(run, error.code, str(error), error.field, error.reason)
+        _print_error(run, error.code, str(error), error.field, error.reason)
         raise typer.Exit(error.exit_code) from error
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
-        if shared.get("traceback"):
+        if shared.traceback:
             traceback.print_exc()
-        _tell(
+        _print_error(
             run,
             "defect",
-            f"sweepflow met an unexpected {type(error).__name__}: this is a defect; "
-            "'sweepflow --traceback …' shows where, please report it",
+            f"unexpected {type(error).__name__}: this is a bug in sweepflow; please report it with the output of "
+            "'sweepflow --traceback …'",
         )
         raise typer.Exit(EXIT_DEFECT) from None
     finally:
         run.close()
 
 
+def pass_options_on(ctx: typer.Context, store: str | None, as_json: bool) -> None:
+    """Make the options of a command group the defaults of its commands."""
+    shared = SharedOptions.of(ctx)
+    ctx.obj = replace(shared, store=store or shared.store, as_json=as_json or shared.as_json)
+
+
 def lines_of(file: Path) -> Iterator[str]:
-    """The lines of a file, or of standard input for `-`."""
+    """Yield the lines of a file, or of standard input for `-`."""
     if str(file) == "-":
         yield from sys.stdin
         return
@@ -133,9 +186,94 @@ def lines_of(file: Path) -> Iterator[str]:
         ) from error
 
 
-def _tell(run: Command, code: str, message: str, field: str | None = None, reason: str | None = None) -> None:
+def _print_error(run: Command, code: str, message: str, field: str | None = None, reason: str | None = None) -> None:
     if run.as_json:
         known = {name: value for name, value in (("field", field), ("reason", reason)) if value}
         print(json.dumps({"error": code, "message": message, **known}))
     else:
         Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False)
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+# A line on stderr for each step that is done, and in a terminal a moving line for the current step.
+
+
+class Step:
+    """A step of a long command. `done` is printed instead of its name when it has ended."""
+
+    def __init__(self, bar: Progress, name: str, total: float | None) -> None:
+        self._bar = bar
+        self._task = bar.add_task(name, total=total)
+        self.done = name
+
+    def reach(self, completed: float) -> None:
+        self._bar.update(self._task, completed=completed)
+
+    def now(self, doing: str) -> None:
+        self._bar.update(self._task, description=doing)
+
+
+class Steps:
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
+
+    def say(self, line: str) -> None:
+        self._console.print(line)
+
+    @contextmanager
+    def step(self, name: str, total: float | None = None) -> Iterator[Step]:
+        """Show a step while the block runs. `total` is what it counts up to; None if that is not known."""
+        began = time.perf_counter()
+        columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn()] if total else [])]
+        interactive = self._console.is_terminal
+        if not interactive:
+            self.say(f"  {name} …")
+        with Progress(
+            *columns, TimeElapsedColumn(), console=self._console, transient=True, disable=not interactive
+        ) as bar:
+            step = Step(bar, name, total)
+            yield step
+        self.say(f"[green]✓[/] {step.done} [dim]({time.perf_counter() - began:.1f} s)[/]")
+
+
+# --- durations and dates ----------------------------------------------------------------------------------------------
+
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"(\d{1,9})([smhd])\Z")
+_EXAMPLES = "90s, 15m, 1h or 30d"
+
+
+def seconds(text: str, field: str) -> int:
+    """Parse a duration. A number without a unit is refused: 90 could mean seconds, minutes or days."""
+    _check_unit(text, field)
+    match = _DURATION.match(text)
+    if match is None:
+        raise BadValue(field, f"{text!r} is not a duration; write {_EXAMPLES}", reason="not_a_time")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _check_unit(text: str, field: str) -> None:
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        raise BadValue(field, f"{text} has no unit; write {_EXAMPLES}", reason="no_unit")
+
+
+def moment_ms(text: str, field: str, now_ms: int) -> int:
+    """Parse a time in the future: a duration from now, or a date as `date_ms` parses it."""
+    _check_unit(text, field)
+    if _DURATION.match(text):
+        return now_ms + seconds(text, field) * 1000
+    moment = date_ms(text, field, f"neither a duration ({_EXAMPLES}) nor a date")
+    if moment <= now_ms:
+        raise BadValue(field, f"{text} is in the past; give a time in the future", reason="past")
+    return moment
+
+
+def date_ms(text: str, field: str, is_what: str = "not a date") -> int:
+    """Parse a date with or without a time of day, in UTC unless it has an offset."""
+    try:
+        parsed = pendulum.parse(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, pendulum.DateTime):
+        raise BadValue(field, f"{text!r} is {is_what} (2027-01-31T18:00:00Z)", reason="not_a_time")
+    return to_ms(parsed)

@@ -1,35 +1,237 @@
-"""`sweepflow compaction plan`: which files are worth a compaction, by what is known of them.
-
-The commands that measure and compact the files of nodes are in `node_compaction.py`.
-"""
+"""`sweepflow compaction plan`, `ranges` and `vacuum`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import pendulum
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Column, Table
 
 from sweep_tasks.cli import node_compaction
-from sweep_tasks.cli.command import JsonOption, StoreOption, command, lines_of
+from sweep_tasks.cli.command import (
+    Command,
+    Console,
+    DryRunOption,
+    JsonOption,
+    StoreOption,
+    YesOption,
+    command,
+    escape,
+    lines_of,
+)
+from sweep_tasks.clock import SystemClock, from_ms
+from sweep_tasks.compaction.documents import SweptTable
+from sweep_tasks.compaction.reports import file_verdict
 from sweep_tasks.compaction.rules import Reason, Verdict, plan
-from sweep_tasks.compaction.runs import Reads
-from sweep_tasks.compaction.statistics_file import read_statistics
-from sweep_tasks.compaction.thresholds import thresholds_in
-from sweep_tasks.errors import BadValue
+from sweep_tasks.errors import BadValue, UnknownTable
+from sweep_tasks.model import TableRef
+from sweep_tasks.sstables.statistics import Reads, thresholds_in
+from sweep_tasks.sstables.statistics_file import read_statistics
+from sweep_tasks.store import Store
+from sweep_tasks.store.contract import Size
+from sweep_tasks.tables.deletions import Deletions, Kind
 
-app = typer.Typer(help="Files full of tombstones.", no_args_is_help=True, rich_markup_mode=None)
+# ---------------------------------------------------------------------------------------------------------------------
+# `sweepflow compaction vacuum`: for SQLite, which has free pages instead of tombstones.
+# ---------------------------------------------------------------------------------------------------------------------
+
+_COSTS = {
+    "vacuum": "the whole file is rewritten: other processes can't write meanwhile, and it needs twice the space in use",
+    "incremental_vacuum": "free pages are cut off the end of the file; other processes can write in between",
+}
+
+
+def vacuum(
+    ctx: typer.Context,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Return the space that deletes left inside a SQLite file to the disk. What is stored stays the same.
+
+    SQLite has no tombstones, so there is nothing to compact: deletes take effect at once, only the file keeps its size.
+    """
+    with command(ctx, store, as_json) as run:
+        can = run.store.capabilities
+        if found := can.vacuum:
+            how, before = found.how_to_vacuum(), found.size()
+            if not dry_run and before.free:
+                run.confirm(f"{_COSTS[how]}. Continue?", yes)
+            done = found.vacuum() if not dry_run and before.free else None
+            after = done.after if done else before
+            document = _document(how, before, after, dry_run, waiting=bool(done and done.waiting))
+        elif can.tombstones is None:
+            document = _document(None, None, None, dry_run)
+        else:
+            raise BadValue("store", _elsewhere(run.store), reason="has_tombstones")
+        run.answer(document, lambda out: _print(out, document))
+
+
+def _elsewhere(store: Store) -> str:
+    return f"{type(store).__name__} has tombstones and nothing to vacuum; 'sweepflow compaction run' compacts its files"
+
+
+def _document(
+    how: str | None, before: Size | None, after: Size | None, dry_run: bool, waiting: bool = False
+) -> dict[str, Any]:
+    return {
+        "tombstones": 0,
+        "how": how,
+        "dry_run": dry_run,
+        "bytes_used": after.used if after else 0,
+        "bytes_free": before.free if before else 0,
+        "bytes_freed": sum(before) - sum(after) if before and after else 0,
+        "waiting_for_readers": waiting,
+    }
+
+
+def _print(out: Console, told: dict[str, Any]) -> None:
+    if told["how"] is None:
+        out.print("a store in memory has no tombstones and no file: nothing to compact, nothing to vacuum")
+        return
+    out.print("SQLite has no tombstones: there is nothing to compact")
+    used, free = _size(told["bytes_used"]), _size(told["bytes_free"])
+    if not told["bytes_free"]:
+        out.print(f"no page of the file is free ({used} in use): there is nothing to return to the disk")
+    elif told["dry_run"]:
+        out.print(
+            f"{free} of the file are free, {used} in use; without --dry-run they are returned to the disk: ", end=""
+        )
+        out.print(_COSTS[told["how"]])
+    else:
+        out.print(f"{_size(told['bytes_freed'])} returned to the disk, {used} are in use ({told['how']})")
+    if told["waiting_for_readers"]:
+        out.print("the file shrinks when its current readers have finished")
+
+
+def _size(number: int) -> str:
+    return f"{number / 1024 / 1024:.1f} MiB" if number >= 1024 * 1024 else f"{number / 1024:.1f} KiB"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `sweepflow compaction ranges`: where on the ring sweeps have left tombstones, for nodes whose files can't be read.
+# ---------------------------------------------------------------------------------------------------------------------
+
+_SHOWN = 20
+
+
+def show_ranges(
+    ctx: typer.Context,
+    table: Annotated[str | None, typer.Option(metavar="NAMESPACE.NAME", help="Only this table.")] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What is left on this node; default: on a node never compacted."),
+    ] = None,
+    at_least: Annotated[
+        int | None,
+        typer.Option(min=1, help="Fewest tombstones of a range to show; default: compaction_run_warn."),
+    ] = None,
+    done: Annotated[
+        bool, typer.Option("--done", help="Record that the ranges shown were compacted on that node just now.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where on the ring sweeps have left tombstones, from their own counts: no file is read.
+
+    For nodes whose files can't be read from here: run 'nodetool compact -st … -et …' there for each line.
+    """
+    with command(ctx, store, as_json) as run:
+        if done and not node:
+            raise BadValue("done", "needs --node: a compaction is done on one node")
+        if run.store.tokens([]) is None:
+            run.answer({"ring": False, "tables": []}, _print_no_ring)
+            return
+        wanted = at_least or max(1, run.settings.compaction_run_warn)
+        found = list(_found(run, table, node, wanted, done))
+        tables = [each.document() for each in found]
+        run.answer(
+            {"ring": True, "node": node, "at_least": wanted, "tables": tables}, lambda out: _print_ranges(out, found)
+        )
+
+
+def _found(run: Command, table: str | None, node: str | None, at_least: int, done: bool) -> Iterator[SweptTable]:
+    from sweep_tasks.compaction.ranges import described, swept_of
+
+    tombstones = run.store.capabilities.tombstones
+    physical, now_ms = tombstones.physical_tables() if tombstones else {}, SystemClock().now_ms()
+    for each in _tables(run, table):
+        swept = swept_of(run.store, physical[each], node, now_ms, at_least) if each in physical else None
+        if swept is None:
+            continue
+        if done and node:
+            for found in swept.dense:
+                Deletions(run.store).record_compaction(
+                    each, node, physical[each].gc_grace_s, now_ms, found.first_token, found.last_token
+                )
+        deleted = swept.left.tally.by_kind
+        yield SweptTable(
+            table=str(each),
+            since=from_ms(swept.left.since_ms).to_date_string(),
+            ranges=deleted[Kind.RANGES].deleted,
+            versions=deleted[Kind.VERSIONS].deleted,
+            sentinels=deleted[Kind.SENTINELS].deleted,
+            gc_grace_s=physical[each].gc_grace_s,
+            dense=tuple(described(swept, len(swept.dense))),
+        )
+
+
+def _tables(run: Command, name: str | None) -> list[TableRef]:
+    tables = list(run.catalog.list())
+    if name is None:
+        return tables
+    wanted = TableRef.parse(name)
+    if wanted not in tables:
+        raise UnknownTable(wanted)
+    return [wanted]
+
+
+def _print_no_ring(out: Console) -> None:
+    out.print("this store has no ring and no tombstones, so there are no ranges")
+    out.print("'sweepflow compaction vacuum --dry-run' shows how much space can be freed")
+
+
+def _print_ranges(out: Console, tables: list[SweptTable]) -> None:
+    if not tables:
+        out.print(f"no tombstones of sweeps are known, as of {pendulum.now('UTC').to_date_string()}")
+        return
+    shown = Table(
+        Column("table", overflow="fold"), Column("tokens", no_wrap=True), "tombstones", Column("past gc_grace", width=8)
+    )
+    for each in tables:
+        ranges = sorted(each.dense, key=lambda found: -found.tombstones)
+        for found in ranges[:_SHOWN]:
+            tokens = f"{found.first_token} … {found.last_token}"
+            shown.add_row(each.table, tokens, str(found.tombstones), str(found.droppable))
+        if len(ranges) > _SHOWN:
+            shown.add_row(each.table, f"and {len(ranges) - _SHOWN} more", "", "")
+    if shown.row_count:
+        out.print(shown)
+    for each in tables:
+        out.print(
+            f"{each.table}, since {each.since}: {each.ranges} ranges and {each.versions} single versions "
+            f"deleted, {each.sentinels} sentinels written"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `sweepflow compaction plan`: which files deserve a compaction, from their statistics.
+#
+# The commands that measure and compact the files of nodes are in `node_compaction.py`.
+# ---------------------------------------------------------------------------------------------------------------------
+
+app = typer.Typer(help="Compact files that are full of tombstones.", no_args_is_help=True, rich_markup_mode=None)
 
 WORDS = {
     Reason.DENSE: "enough of its blocks are dense",
     Reason.LONG_RUN: "readers step over a long run of dead cells",
-    Reason.OVERLAP: "many tombstones for the keys around them",
+    Reason.OVERLAP: "many tombstones compared with the keys in the same range",
     Reason.READ: "a read of its table met many tombstones",
-    Reason.SWEPT: "sweeps have deleted much there",
+    Reason.SWEPT: "sweeps have deleted many versions there",
     Reason.BELOW_THRESHOLD: "too few of its blocks are dense",
     Reason.EMPTY: "it has no blocks",
     Reason.SWITCHED_OFF: "switched off by the settings",
@@ -43,7 +245,7 @@ app.command()(node_compaction.run)
 
 @app.callback()
 def root() -> None:
-    """Files full of tombstones."""
+    """Compact files that are full of tombstones."""
 
 
 @app.command("plan")
@@ -55,13 +257,15 @@ def show_plan(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say which files would be compacted, in what order, and why the others would not. Compacts nothing.
+    """Show which files would be compacted, in what order, and why the others would not. Compacts nothing.
 
     A line is {"file":NAME,"table"?:NAME,"blocks":[[tombstones,tombstone_bytes,total_bytes],…],"pending"?:true}.
     """
     with command(ctx, store, as_json) as run:
         verdicts = plan(read_statistics(_readable(stats)), thresholds_in(run.settings))
-        run.answer({"plan": [each.document() for each in verdicts]}, lambda out: _print_plan(out, verdicts))
+        run.answer(
+            {"plan": [file_verdict(each).document() for each in verdicts]}, lambda out: _print_plan(out, verdicts)
+        )
 
 
 def _readable(stats: Path) -> Iterator[str]:
@@ -73,11 +277,11 @@ def _readable(stats: Path) -> Iterator[str]:
 
 def _print_plan(out: Console, verdicts: list[Verdict]) -> None:
     if not verdicts:
-        out.print("there are no files, so nothing to plan")
+        out.print("there are no files, so there is nothing to plan")
         return
     shown = Table("rank", Column("file", overflow="fold"), "dense blocks", Column("why", overflow="fold"))
     for each in verdicts:
-        shown.add_row(str(each.rank or "-"), escape(_printable(each.file)), _share(each), _why(each))
+        shown.add_row(str(each.rank or "-"), escape(each.file), _share(each), _why(each))
     out.print(shown)
     eligible = sum(each.eligible for each in verdicts)
     out.print(f"{eligible} of {len(verdicts)} files would be compacted{', in this order' if eligible > 1 else ''}")
@@ -89,12 +293,8 @@ def _share(verdict: Verdict) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    """Reads that fail are worth telling, whatever else is true of the file."""
+    """The reason, and that reads fail if they do, whatever the reason is."""
     words = WORDS[verdict.reason]
     if verdict.reads is Reads.FAILING:
         return f"{words}; reads fail: {verdict.longest_run} dead cells in a row"
     return words
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() else ascii(name)

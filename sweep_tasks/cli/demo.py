@@ -1,4 +1,4 @@
-"""`sweepflow demo`: a shop's store with six hours of history, swept, and a report of what that did."""
+"""`sweepflow demo`: create a store with six hours of a shop's history, sweep it, and report the result."""
 
 from __future__ import annotations
 
@@ -12,34 +12,32 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from spark_jobs.environment import java_problem
 from sweep_tasks.cli.airflow import DEFAULT_FOLDER as AIRFLOW_FOLDER
-from sweep_tasks.cli.command import JsonOption, command
-from sweep_tasks.cli.steps import Steps
+from sweep_tasks.cli.command import Console, JsonOption, Steps, command
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.demo import report
+from sweep_tasks.demo.airflow import ENDED, OTHER_TASKS, TaskChange, run_dag, running_airflow, sweep_tasks
 from sweep_tasks.demo.engines import sweep_by_spark, sweep_here
 from sweep_tasks.demo.measure import Measured, measure
-from sweep_tasks.demo.place import DEFAULT_FOLDER, Place
-from sweep_tasks.demo.through_airflow import ENDED, OTHER_TASKS, Telling, run_dag, running_airflow, sweep_tasks
-from sweep_tasks.demo.workload import MINUTES, Loaded, load
+from sweep_tasks.demo.report import DemoReport, report_on, show
+from sweep_tasks.demo.workload import DEFAULT_FOLDER, MINUTES, Loaded, Place, load
 from sweep_tasks.errors import BadValue
+from sweep_tasks.local.airflow import LocalAirflow
+from sweep_tasks.metrics.samples import sample, tally_sweep
+from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.observation.entering import enter_sweep, sample
-from sweep_tasks.observation.tally import COMMAND, Try
-from sweep_tasks.opening import open_store
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from sweep_tasks.queue.encoding import MAX_SHARDS
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store import Store
+from sweep_tasks.store.sqlite import SQLiteStore
+from sweep_tasks.sweep.summary import Summary
 
 Document = dict[str, Any]
 Sweep = Callable[[Store, Settings, Steps], list[Document]]
-_WORTH_SAYING = ("running", "up_for_retry")
+_SHOWN_STATES = ("running", "up_for_retry")
 
 
 class Engine(StrEnum):
@@ -49,7 +47,7 @@ class Engine(StrEnum):
 
 def demo(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Option(help="Where the demo's store is made; one from before is replaced.")] = (
+    folder: Annotated[Path, typer.Option(help="The folder of the demo's store; an earlier one is replaced.")] = (
         DEFAULT_FOLDER
     ),
     engine: Annotated[
@@ -57,34 +55,35 @@ def demo(
     ] = Engine.SPARK,
     shards: Annotated[int, typer.Option(min=1, max=MAX_SHARDS, help="Queues of each strategy.")] = 2,
     airflow: Annotated[
-        bool, typer.Option("--airflow", help="By a run of the targeted_sweep DAG, in an Airflow started for it.")
+        bool, typer.Option("--airflow", help="Sweep by a run of the targeted_sweep DAG, in a temporary Airflow.")
     ] = False,
     only_load: Annotated[
-        bool, typer.Option("--only-load", help="Make the store if there is none yet, and sweep nothing.")
+        bool, typer.Option("--only-load", help="Create the store if there is none yet, and sweep nothing.")
     ] = False,
     one_behind: Annotated[
-        bool, typer.Option("--one-behind", help="With --only-load: sweep a new store, all but one shard of it.")
+        bool, typer.Option("--one-behind", help="With --only-load: sweep all shards but one of a new store.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fill a new store with six hours of a shop's history, sweep it, and report what went and what stays, and why."""
+    """Fill a new store with six hours of a shop's history, sweep it, and report what was removed, what stays, and
+    why."""
     with command(ctx, None, as_json) as run:
         if airflow and engine is Engine.LOCAL:
             raise BadValue("engine", "Airflow's tasks run on Spark; leave out --engine or --airflow")
         if engine is Engine.SPARK and not only_load:
             check_java()
         if one_behind and not only_load:
-            raise BadValue("one_behind", "is for a store that is only loaded; give --only-load as well")
+            raise BadValue("one_behind", "needs --only-load; give both options")
         place = Place(folder)
         settings = load_settings(store=place.url, shards=shards)
         steps = Steps()
         if only_load:
             run.answer(_only_load(place, settings, steps, one_behind), lambda out: None)
             return
-        with _airflow(settings, steps) if airflow else nullcontext(_ENGINES[engine]) as sweep:
-            found = _demonstrate(place, settings, steps, sweep)
-        found |= {"engine": engine.value, "airflow": airflow}
-        run.answer(found, lambda out: _show(out, found))
+        with _start_airflow(settings, steps) if airflow else nullcontext(_ENGINES[engine]) as sweep:
+            found = _run_demo(place, settings, steps, sweep)
+        found = found.model_copy(update={"engine": engine.value, "airflow": airflow})
+        run.answer(found.document(), lambda out: _show(out, found))
 
 
 def check_java() -> None:
@@ -94,40 +93,39 @@ def check_java() -> None:
 
 
 def _only_load(place: Place, settings: Settings, steps: Steps, one_behind: bool) -> Document:
-    """The open transaction ends with this process."""
+    """Create the store unless it exists. Its open transaction ends with this process."""
     new = not place.exists()
     if new:
-        with _opened_anew(place, settings, steps) as store:
+        with _open_new_store(place, settings, steps) as store:
             load_history(store, settings, steps).report.close()
             if one_behind:
                 _sweep_but_one(store, settings, steps)
     else:
-        steps.say(f"{place.url} is there already and stays as it is")
+        steps.say(f"{place.url} exists already and is not changed")
     return {"store": place.url, "created": new}
 
 
 def _sweep_but_one(store: Store, settings: Settings, steps: Steps) -> None:
-    """As if the task of one shard had failed ever since: something for an operator to find and to mend."""
+    """Leave one shard out, as if its task had always failed: a problem for an operator to find and fix."""
     with steps.step("sweeping all shards but one") as step:
         left = SweepStrategy.CONSERVATIVE, settings.shards - 1
         summaries = list(sweep_here(store, settings, SystemClock(), leave_out=left))
-        by = Try(COMMAND, secrets.token_hex(8), "demo")
+        by = TaskAttempt(COMMAND, secrets.token_hex(8), "demo")
         for summary in summaries:
-            enter_sweep(store, SystemClock(), summary, by)
+            tally_sweep(store, SystemClock(), Summary.parse(summary), by)
         sample(store, SystemClock())
-        step.done = f"{len(summaries)} shards are swept; {left[0]} shard {left[1]} is left behind"
+        step.done = f"{len(summaries)} shards are swept; {left[0]} shard {left[1]} is behind"
 
 
-def _opened_anew(place: Place, settings: Settings, steps: Steps) -> Store:
-    """A power cut may cost the demo's last moments: that is worth the seconds."""
-    hasty = settings.model_copy(update={"sqlite_durability": "normal"})
-    if place.make_anew(hasty):
+def _open_new_store(place: Place, settings: Settings, steps: Steps) -> Store:
+    """Create the store again and open it. A power failure may destroy it, which is fine for a demo and much faster."""
+    if place.recreate(settings):
         steps.say(f"{place.url} is from an earlier demo and is replaced")
-    return open_store(place.url, hasty)
+    return SQLiteStore(place.file, busy_timeout_s=settings.sqlite_busy_timeout_s, durability="off")
 
 
 def load_history(store: Store, settings: Settings, steps: Steps, business_every: int = 1) -> Loaded:
-    with steps.step(f"living through {MINUTES // 60} hours of a shop", total=MINUTES) as step:
+    with steps.step(f"writing {MINUTES // 60} hours of a shop's history", total=MINUTES) as step:
         loaded = load(
             store, settings, SystemClock(), settings.shards, business_every=business_every, on_minute=step.reach
         )
@@ -137,20 +135,20 @@ def load_history(store: Store, settings: Settings, steps: Steps, business_every:
     return loaded
 
 
-def _demonstrate(place: Place, settings: Settings, steps: Steps, sweep: Sweep) -> Document:
-    with _opened_anew(place, settings, steps) as store:
+def _run_demo(place: Place, settings: Settings, steps: Steps, sweep: Sweep) -> DemoReport:
+    with _open_new_store(place, settings, steps) as store:
         loaded = load_history(store, settings, steps)
         try:
-            before = measured(store, steps, "before")
+            before = measure_store(store, steps, "before")
             summaries = sweep(store, settings, steps)
-            after = measured(store, steps, "after")
-            found = report.document(store, settings, SystemClock(), summaries, before, after)
+            after = measure_store(store, steps, "after")
+            found = report_on(store, settings, SystemClock(), summaries, before, after)
         finally:
             loaded.report.close()
-    return {"store": place.url} | found
+    return found.model_copy(update={"store": place.url})
 
 
-def measured(store: Store, steps: Steps, when: str) -> Measured:
+def measure_store(store: Store, steps: Steps, when: str) -> Measured:
     with steps.step(f"measuring the store {when} the sweep") as step:
         found = measure(store)
         step.done = f"{when} the sweep: {sum(found.versions.values()):,} versions of {found.cells:,} cells"
@@ -160,14 +158,14 @@ def measured(store: Store, steps: Steps, when: str) -> Measured:
 # --- engines ----------------------------------------------------------------------------------------------------
 
 
-def _locally(store: Store, settings: Settings, steps: Steps) -> list[Document]:
+def _sweep_locally(store: Store, settings: Settings, steps: Steps) -> list[Document]:
     with steps.step("sweeping in this process") as step:
         summaries = list(sweep_here(store, settings, SystemClock()))
         step.done = f"{len(summaries)} sweeps in this process"
     return summaries
 
 
-def _by_spark(store: Store, settings: Settings, steps: Steps) -> list[Document]:  # noqa: ARG001
+def _sweep_on_spark(store: Store, settings: Settings, steps: Steps) -> list[Document]:  # noqa: ARG001
     total = len(QUEUES) * settings.shards
     summaries: list[Document] = []
     with steps.step("Spark", total=total) as step:
@@ -179,27 +177,27 @@ def _by_spark(store: Store, settings: Settings, steps: Steps) -> list[Document]:
 
 
 @contextmanager
-def _airflow(settings: Settings, steps: Steps) -> Iterator[Sweep]:
-    """Before anything else: its folder may be in use, and then a store would be replaced under somebody's eyes."""
+def _start_airflow(settings: Settings, steps: Steps) -> Iterator[Sweep]:
+    """Start Airflow before anything else: its folder may be in use, and then the store must not be replaced."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as until_the_end:
         with steps.step("starting Airflow") as step:
             airflow = until_the_end.enter_context(running_airflow(AIRFLOW_FOLDER, settings, step.now))
             step.done = "Airflow is up: API server, scheduler, dag processor, triggerer"
         try:
-            yield functools.partial(through, airflow)
+            yield functools.partial(sweep_by_airflow, airflow)
         finally:
             with steps.step("stopping Airflow") as step:
                 until_the_end.close()
                 step.done = "Airflow is stopped"
 
 
-def through(
+def sweep_by_airflow(
     airflow: LocalAirflow,
     store: Store,  # noqa: ARG001
     settings: Settings,
     steps: Steps,
-    run: Callable[[LocalAirflow, int, Telling], list[Document]] = run_dag,
+    run: Callable[[LocalAirflow, int, TaskChange], list[Document]] = run_dag,
 ) -> list[Document]:
     ended: set[str] = set()
     with steps.step(TARGETED_SWEEP, total=len(sweep_tasks(settings.shards)) + OTHER_TASKS) as step:
@@ -208,7 +206,7 @@ def through(
             if state in ENDED:
                 ended.add(task)
                 step.reach(len(ended))
-            if state in ENDED or state in _WORTH_SAYING:
+            if state in ENDED or state in _SHOWN_STATES:
                 steps.say(f"    {task} {state.replace('_', ' ')}")
 
         summaries = run(airflow, settings.shards, on_change)
@@ -216,15 +214,15 @@ def through(
     return summaries
 
 
-_ENGINES: dict[Engine, Sweep] = {Engine.LOCAL: _locally, Engine.SPARK: _by_spark}
+_ENGINES: dict[Engine, Sweep] = {Engine.LOCAL: _sweep_locally, Engine.SPARK: _sweep_on_spark}
 
 
-def _show(out: Console, found: Document) -> None:
-    report.show(out, found)
+def _show(out: Console, report: DemoReport) -> None:
+    show(out, report)
     out.print(
-        "\nThe demo's open transaction has ended with it. What it held back goes now with\n"
-        f"  sweepflow sweep --store {found['store']}\n"
-        "and how far every shard is, shows\n"
-        f"  sweepflow status --store {found['store']}",
+        "\nThe open transaction of the demo has ended. To remove what it held back:\n"
+        f"  sweepflow sweep --store {report.store}\n"
+        "To show the progress of every shard:\n"
+        f"  sweepflow status --store {report.store}",
         highlight=False,
     )

@@ -1,38 +1,36 @@
-"""`sweepflow doctor`: first contact with a store."""
+"""`sweepflow doctor`: examines a store and says what to run."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-import pendulum
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
-from sweep_tasks.clock import SystemClock
-from sweep_tasks.doctor.examine import Doctor
-from sweep_tasks.doctor.facts import Facts, TableFacts
-from sweep_tasks.doctor.findings import Finding, Level, findings, unreachable
+from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command, escape
+from sweep_tasks.clock import SystemClock, from_ms
+from sweep_tasks.diagnosis.doctor import Doctor
+from sweep_tasks.diagnosis.documents import as_document
+from sweep_tasks.diagnosis.findings import Finding, Level, duration, findings, unreachable
+from sweep_tasks.diagnosis.state import Facts, TableFacts
 from sweep_tasks.errors import EXIT_FAILED, EXIT_UNAVAILABLE, StoreError
 from sweep_tasks.store import StoreLocation
 
 _MARKS = {Level.STOP: "[bold red]✗[/]", Level.DO: "[bold yellow]![/]", Level.NOTE: "[dim]·[/]"}
-_VERDICTS = {Level.STOP: "can't be looked at", Level.DO: "something is to be done", Level.NOTE: "healthy"}
+_VERDICTS = {Level.STOP: "can't be examined", Level.DO: "needs attention", Level.NOTE: "healthy"}
 
 
 def doctor(
     ctx: typer.Context,
     sample_seconds: Annotated[
-        float, typer.Option(min=0, help="How long to look into tables; those left over are named.")
+        float, typer.Option(min=0, help="Time for sampling tables; tables that were not reached are listed.")
     ] = 20,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Look at a store, change nothing in it, and say what was found, what a sweep would remove, and what to run.
+    """Examine a store without changing it: what was found, what a sweep would remove, and what to run.
 
-    Exit codes: 0 healthy; 1 something is to be done; 4 the store can't be looked at.
+    Exit codes: 0 healthy; 1 something needs attention; 4 the store can't be examined.
     """
     with command(ctx, store, as_json) as run:
         location = StoreLocation.parse(run.settings.store)
@@ -53,7 +51,7 @@ def _answer(run: Command, where: str, facts: Facts | None, found: list[Finding],
         "store": where,
         "verdict": _VERDICTS[worst],
         "level": worst,
-        "findings": [each._asdict() for each in found],
+        "findings": [as_document(each) for each in found],
         "facts": facts.document() if facts else None,
     }
     run.answer(document, lambda out: _print(out, where, facts, found, worst))
@@ -73,20 +71,20 @@ def _print_facts(out: Console, facts: Facts) -> None:
     if facts.tables:
         out.print(_tables(facts.tables))
     estimated = facts.estimated()
-    if estimated["versions"]:
+    if estimated.versions:
         out.print(
-            f"a scan of everything would remove {estimated['goes_now']} of about {estimated['versions']} versions now, "
-            f"{estimated['goes_later']} once retention has passed; to read it all takes one process "
-            f"{_words(round(estimated['scan_seconds']))}",
+            f"a scan of all tables would remove {estimated.goes_now:,} of about {estimated.versions:,} versions now, "
+            f"{estimated.goes_later:,} when retention has passed; in one process it takes "
+            f"{duration(round(estimated.scan_seconds))}",
             highlight=False,
         )
     lags = [each.lag_s for each in facts.shards if each.lag_s is not None]
-    lag = f"the furthest behind by {_words(max(lags))}" if lags else "how far behind is not known yet"
+    lag = f"greatest lag {duration(max(lags))}" if lags else "lag not known yet"
     shards, least = len(facts.shards) // 2, "at least " if facts.queued.at_least else ""
-    written = "" if facts.tombstones_written is None else f"sweeps have written {facts.tombstones_written}; "
-    space = f"; {facts.bytes_used} bytes in use, {facts.bytes_free} free" if facts.bytes_used is not None else ""
+    written = "" if facts.tombstones_written is None else f"sweeps have written {facts.tombstones_written:,}; "
+    space = f"; {facts.bytes_used:,} bytes in use, {facts.bytes_free:,} free" if facts.bytes_used is not None else ""
     out.print(
-        f"queue: {shards} shards for each strategy, {lag}; {least}{facts.queued.number} entries\n"
+        f"queue: {shards} shards for each strategy, {lag}; {least}{facts.queued.number:,} entries\n"
         f"open transactions: {facts.open_transactions}; protections: {facts.protections}; last timestamp "
         f"{facts.timestamp}{space}\ntombstones: {written}{escape(facts.tombstones)}",
         highlight=False,
@@ -94,7 +92,7 @@ def _print_facts(out: Console, facts: Facts) -> None:
 
 
 def _tables(tables: tuple[TableFacts, ...]) -> Table:
-    shown = Table("table", "strategy", "versions", "per cell", "of no use", "last scan")
+    shown = Table("table", "strategy", "versions", "per cell", "garbage", "last scan")
     for each in tables:
         shown.add_row(str(each.table), each.strategy.value, *_sampled(each), _last_scan(each))
     return shown
@@ -104,19 +102,13 @@ def _sampled(each: TableFacts) -> tuple[str, str, str]:
     if each.sample is None:
         return "?", "?", "?"
     about = "" if each.sample.share == 1 else "≥ " if each.sample.at_least else "~ "
-    goes = each.sample.of_all(each.sample.goes_later)
+    estimate = each.sample.estimate()
     return (
-        f"{about}{each.sample.of_all(each.sample.versions)}",
+        f"{about}{estimate.versions:,}",
         f"{each.sample.versions_per_cell:.1f}",
-        f"{about}{goes}" if goes else "0",
+        f"{about}{estimate.goes_later:,}" if estimate.goes_later else "0",
     )
 
 
 def _last_scan(each: TableFacts) -> str:
-    if each.last_scan_ms is None:
-        return "never"
-    return pendulum.from_timestamp(each.last_scan_ms / 1000).to_date_string()
-
-
-def _words(seconds: int) -> str:
-    return pendulum.duration(seconds=seconds).in_words() if seconds else "less than a second"
+    return "never" if each.last_scan_ms is None else from_ms(each.last_scan_ms).to_date_string()

@@ -1,30 +1,28 @@
-"""`sweepflow explain`: why is this version, or all that waits in this table or shard, still here?"""
+"""`sweepflow explain`: why versions of a cell still exist, or what a table or shard waits for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command, escape
 from sweep_tasks.clock import SystemClock
+from sweep_tasks.diagnosis.explain import explain_cell, explain_shard, explain_table
+from sweep_tasks.diagnosis.explanation import CellExplanation, QueueExplanation, ReasonContext, describe
+from sweep_tasks.diagnosis.on_disk import PhysicalState, physical_state, remnant_reader
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import Cell, SweepStrategy, TableRef, checked_name
-from sweep_tasks.observation.blocks import explain_shard, explain_table
-from sweep_tasks.observation.explain import explain_cell
-from sweep_tasks.observation.in_files import reader_of
-from sweep_tasks.observation.physical import remains_of
-from sweep_tasks.observation.wording import Known, says
+from sweep_tasks.transactions.outcomes import ABORTED
 
-Document = dict[str, Any]
 _HEX = "0x"
 _STATES = {"live": "green", "garbage": "yellow", "unfinished": "red", "aborted": "red"}
 
-NameArgument = Annotated[str | None, typer.Argument(show_default=False, help="As text; or 0x and hexadecimal.")]
+NameArgument = Annotated[
+    str | None, typer.Argument(show_default=False, help="Text, or 0x followed by hexadecimal digits.")
+]
 
 
 def explain(
@@ -33,11 +31,11 @@ def explain(
     row: NameArgument = None,
     column: NameArgument = None,
     strategy: Annotated[SweepStrategy | None, typer.Option(help="With --shard: conservative or thorough.")] = None,
-    shard: Annotated[int | None, typer.Option(min=0, help="What blocks this shard of the strategy most.")] = None,
+    shard: Annotated[int | None, typer.Option(min=0, help="Explain this shard of the strategy.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Of every version of a cell, why it is still here; of a table or a shard, what blocks it most."""
+    """Explain why each version of a cell still exists, or what the entries of a table or a shard wait for."""
     with command(ctx, store, as_json) as run:
         if (strategy is None) != (shard is None) or (table is None) == (shard is None):
             raise BadValue(
@@ -50,86 +48,82 @@ def explain(
         if strategy is SweepStrategy.NOTHING:
             raise BadValue("strategy", "nothing is never swept; give conservative or thorough")
         if strategy is not None and shard is not None:
-            _print_blocks(run, explain_shard(run.store, run.settings, SystemClock(), strategy, shard))
+            _explain_queues(run, explain_shard(run.store, run.settings, SystemClock(), strategy, shard))
         elif row is None or column is None:
-            _print_blocks(run, explain_table(run.store, run.settings, SystemClock(), TableRef.parse(str(table))))
+            _explain_queues(run, explain_table(run.store, run.settings, SystemClock(), TableRef.parse(str(table))))
         else:
             _explain_cell(run, TableRef.parse(str(table)), Cell(_name(row, "row"), _name(column, "column")))
 
 
 def _name(text: str, field: str) -> bytes:
-    """Text, or bytes in hexadecimal; a text that begins with 0x must be given in hexadecimal."""
+    """Parse a name: text, or bytes as 0x and hexadecimal digits. A name that begins with 0x must be given in digits."""
     if not text.startswith(_HEX):
         return checked_name(text.encode(), field)
     try:
         return checked_name(bytes.fromhex(text.removeprefix(_HEX)), field)
     except ValueError:
         raise BadValue(
-            field, "begins with 0x and is not hexadecimal behind it, two digits a byte", reason="not_hexadecimal"
+            field,
+            "begins with 0x and is not followed by hexadecimal digits, two for each byte",
+            reason="not_hexadecimal",
         ) from None
 
 
 def _explain_cell(run: Command, table: TableRef, cell: Cell) -> None:
     clock = SystemClock()
-    document = explain_cell(run.store, run.settings, clock, table, cell)
-    known = Known.of(run.store, clock)
-    for each in document["versions"]:
-        each["says"] = says(each, known)
-    reader = reader_of(run.store, run.settings, clock)
-    document |= {"table": str(table), "physical": remains_of(run.settings.store, table, cell, reader)}
-    for each in document["physical"]["remains"] or ():
-        each["says"] = says(each | {"until": each["until_ms"]}, known)
-    run.answer(document, lambda out: _print_cell(out, document))
+    found = explain_cell(run.store, run.settings, clock, table, cell)
+    context = ReasonContext.read(run.store, clock)
+    reader = remnant_reader(run.store, run.settings, clock)
+    physical = physical_state(run.settings.store, table, cell, reader)
+    document = found.document(context) | {"table": str(table), "physical": physical.document(context)}
+    run.answer(document, lambda out: _print_cell(out, found, physical, context))
 
 
-def _print_cell(out: Console, document: Document) -> None:
-    if not document["versions"]:
+def _print_cell(out: Console, found: CellExplanation, physical: PhysicalState, context: ReasonContext) -> None:
+    if not found.versions:
         out.print("no version of this cell is stored")
     else:
         shown = Table("version", "kind", "committed", "state", "why")
-        for each in reversed(document["versions"]):
-            committed = {None: "no", -1: "aborted"}.get(each["commit"], str(each["commit"]))
-            state = f"[{_STATES[each['state']]}]{each['state']}[/]"
-            shown.add_row(
-                str(each["ts"]), each["kind"], committed if each["ts"] >= 0 else "", state, escape(each["says"])
-            )
+        for each in reversed(found.versions):
+            committed = {None: "no", ABORTED: "aborted"}.get(each.commit, str(each.commit))
+            state = f"[{_STATES[each.state]}]{each.state}[/]"
+            why = escape(each.sentence(context))
+            shown.add_row(str(each.ts), each.kind, committed if each.ts >= 0 else "", state, why)
         out.print(shown)
-    for each in document["physical"]["remains"] or ():
-        out.print(f"{each['ts']}: {escape(each['says'])}, in {escape(str(each['by']))}")
-    waiting = f"{len(document['queue'])} entries of the cell are queued, {len(document['parked'])} parked"
-    out.print(f"{waiting}; {escape(document['physical']['says'])}", highlight=False)
+    for remnant in physical.remains or ():
+        out.print(f"{remnant.ts}: {escape(remnant.sentence(context))}, in {escape(str(remnant.by))}")
+    waiting = f"{len(found.queue)} entries of the cell are queued, {len(found.parked)} are parked"
+    out.print(f"{waiting}; {escape(physical.says)}", highlight=False)
 
 
-def _print_blocks(run: Command, document: Document) -> None:
-    known = Known.of(run.store, SystemClock())
-    for each in document["blocks"]:
-        each["says"] = says(each, known)
-    run.answer(document, lambda out: _print_counts(out, document))
+def _explain_queues(run: Command, found: QueueExplanation) -> None:
+    context = ReasonContext.read(run.store, SystemClock())
+    run.answer(found.document(context), lambda out: _print_blocks(out, found, context))
 
 
-def _print_counts(out: Console, document: Document) -> None:
-    if document["blocks"]:
-        shown = Table("entries", "what they wait for")
-        for each in document["blocks"]:
-            shown.add_row(f"{each['entries']:,}", escape(each["says"]))
+def _print_blocks(out: Console, found: QueueExplanation, context: ReasonContext) -> None:
+    if found.blocks:
+        shown = Table("versions", "entries", "what they wait for")
+        for each in found.blocks:
+            shown.add_row(f"{each.versions:,}", f"{each.entries:,}", escape(describe(each.why, context)))
         out.print(shown)
-    for sentence in _reservations(document):
+    for sentence in _caveats(found):
         out.print(sentence, highlight=False)
 
 
-def _reservations(document: Document) -> Iterator[str]:
-    """What the figures leave open; that all is well is only said where everything was looked at."""
-    unreadable = document["unreadable"] if "table" in document else 0
+def _caveats(found: QueueExplanation) -> Iterator[str]:
+    """What the numbers leave open. "Up to date" is printed only if everything was read."""
+    unreadable = found.unreadable if found.table else 0
     if unreadable:
         yield (
-            f"{unreadable:,} entries are set aside and can't be read: they may be of this table "
+            f"{unreadable:,} entries are quarantined and can't be read: they may belong to this table "
             "('sweepflow queue quarantine list')"
         )
-    if document["at_least"] and document["blocks"]:
-        yield "there is more than was looked at: the figures are the least that it can be"
-    elif document["at_least"]:
-        yield "nothing of it was found, but there is more than was looked at: whether something waits is not known"
-    elif document.get("never_swept"):
+    if found.at_least and found.blocks:
+        yield "not everything was read: the numbers are a lower bound"
+    elif found.at_least:
+        yield "nothing was found, but not everything was read: entries may still wait"
+    elif found.never_swept:
         yield "it is never swept: its strategy is nothing"
-    elif not document["blocks"] and not unreadable:
-        yield "nothing waits here: all that the queue knows of is swept"
+    elif not found.blocks and not unreadable:
+        yield "up to date: no entries wait"

@@ -1,12 +1,11 @@
 """`sweepflow legacy-sweep`: sweep one table by scanning it, from this process.
 
-For data that no queue entry leads to. A run has an id and stands in the store: it can be watched, cancelled, and taken
-up again by whoever comes later, here or in Airflow.
+For data without queue entries. A run has an id and its state is in the store, so that another process can show it,
+cancel it or resume it, here or in Airflow.
 """
 
 from __future__ import annotations
 
-import getpass
 import os
 import signal
 import socket
@@ -16,97 +15,102 @@ from types import FrameType
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, Console, DryRunOption, JsonOption, StoreOption, YesOption, command, escape
 from sweep_tasks.clock import SystemClock, from_ms
-from sweep_tasks.errors import BadValue, NotFound
+from sweep_tasks.errors import EXIT_INTERRUPTED, BadValue, NotFound
+from sweep_tasks.journal.actors import current_user
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
+from sweep_tasks.legacy.resumption import Begin, Watched, decide_start, is_at_work, start_run
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.taking_up import Begin, Watched, begun, is_at_work, looked_at
 from sweep_tasks.logs import at_work
+from sweep_tasks.metrics.samples import tally_scan
+from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
 from sweep_tasks.model import TableRef
-from sweep_tasks.observation.entering import enter_scan
-from sweep_tasks.observation.tally import COMMAND, Try
 
-EXIT_INTERRUPTED = 130
 _ALSO = {
     "aborted": "of transactions that never committed",
-    "sentinels": "sentinels put",
+    "sentinels": "sentinels added",
 }
 CUT_SHORT = {
     "cells": "stopped at the limit of cells",
     "seconds": "stopped at the limit of seconds",
     "cancelled": "cancelled",
     "interrupted": "interrupted",
-    "taken over": "somebody else has taken it over",
-    "sweeping paused": "sweeping is paused, 'sweepflow pause --list' tells by whom",
+    "taken over": "another process has taken it over",
+    "sweeping paused": "sweeping is paused, 'sweepflow pause --list' shows by whom",
 }
 
 
 def legacy_sweep(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAMESPACE.NAME")],
-    from_row: Annotated[str, typer.Option(metavar="HEX", help="Begin at this row, in the store's own order.")] = "",
-    max_cells: Annotated[int, typer.Option(min=0, help="Stop after so many cells; 0: no limit.")] = 0,
-    max_seconds: Annotated[float, typer.Option(min=0, help="Stop after so many seconds; 0: no limit.")] = 0,
-    batch: Annotated[int, typer.Option(min=0, help="Versions at a time; 0: as the settings say.")] = 0,
-    ranges: Annotated[int, typer.Option(min=0, help="Parts of a new run; 0: as the settings say.")] = 0,
-    stop_at: Annotated[int | None, typer.Option(metavar="TIMESTAMP", help="Go no further than this.")] = None,
-    anew: Annotated[
-        bool, typer.Option("--anew", help="From the beginning, even if a run could be gone on with.")
+    from_row: Annotated[str, typer.Option(metavar="HEX", help="Start at this row, in the store's own order.")] = "",
+    max_cells: Annotated[int, typer.Option(min=0, help="Stop after this many cells; 0: no limit.")] = 0,
+    max_seconds: Annotated[float, typer.Option(min=0, help="Stop after this many seconds; 0: no limit.")] = 0,
+    batch: Annotated[int, typer.Option(min=0, help="Versions per page; 0: as configured.")] = 0,
+    ranges: Annotated[int, typer.Option(min=0, help="Ranges of a new run; 0: as configured.")] = 0,
+    stop_at: Annotated[
+        int | None, typer.Option(metavar="TIMESTAMP", help="An upper bound for the sweep timestamp.")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start from the beginning, even if a run could be resumed.")
     ] = False,
     status: Annotated[bool, typer.Option("--status", help="Only show the run of the table.")] = False,
     cancel: Annotated[
         bool,
-        typer.Option("--cancel", help="Stop the run, whoever works on it; turns leave the table alone then."),
+        typer.Option("--cancel", help="Stop the run, in whichever process; scheduled scans then skip the table."),
     ] = False,
     dry_run: DryRunOption = False,
+    yes: YesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sweep a table by scanning all of it: for what no queue entry leads to.
+    """Sweep a table by scanning all of it, for versions without a queue entry.
 
-    Goes on with a run of the same rows that was paused, cancelled or cut off, if there is one; Ctrl-C pauses it. A run
-    of other rows is dropped only with --anew.
+    Resumes a run of the same rows that was paused, cancelled or interrupted. Ctrl-C pauses the run. A run of other rows
+    is dropped only with --restart.
     """
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
         if status and cancel:
             raise BadValue("status", "shows a run and --cancel stops it; give one of them")
-        sweep = LegacySweep(run.store, run.settings, SystemClock(), _me())
+        sweep = LegacySweep(run.store, run.settings, SystemClock(), _owner())
         if cancel:
             sweep.cancel(table)
         if status or cancel:
             _show(run, sweep, table)
             return
         order = LegacyOrder(table, stop_at, _row(from_row), ranges, max_cells, max_seconds, batch, dry_run)
-        _sweep(run, sweep, order, anew)
+        _sweep(run, sweep, order, restart, yes)
 
 
-def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, anew: bool) -> None:
-    how, standing = looked_at(run.store, run.settings, SystemClock(), order, anew=anew, owner="")
-    go_on = how_to_resume(anew)
-    with _interruptible(run, go_on):
-        found = begun(sweep, order, how, standing)
+def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, restart: bool, yes: bool) -> None:
+    how, standing = decide_start(run.store, run.settings, SystemClock(), order, restart=restart, owner="")
+    if restart and standing and how is Begin.TAKE_OVER:
+        done = f"{standing.done} of {len(standing.ranges)} ranges"
+        run.confirm(f"drop run {standing.run.id} of {standing.run.owner}, with {done} done?", yes)
+    resume_hint = how_to_resume(restart)
+    with _interruptible(run, resume_hint):
+        found = start_run(sweep, order, how, standing)
         ranges = standing.ranges if standing and how is Begin.RESUME else [RangeState()] * len(found.stretches)
-        with at_work(run=found.id, table=str(order.table)), _bar(run, found, ranges) as tell:
-            summary = sweep.work(found, order, lambda ledger: Watched(ledger, tell))
+        with at_work(run=found.id, table=str(order.table)), _bar(run, found, ranges) as show_progress:
+            summary = sweep.work(found, order, lambda ledger: Watched(ledger, show_progress))
     document = summary.document() | {"begun": how.value}
-    enter_scan(run.store, SystemClock(), document, Try(COMMAND, f"{found.id}-{found.attempt}", "legacy-sweep"))
-    run.answer(document, lambda out: _print_summary(out, summary, go_on))
+    tally_scan(run.store, SystemClock(), summary, TaskAttempt(COMMAND, f"{found.id}-{found.attempt}", "legacy-sweep"))
+    run.answer(document, lambda out: _print_summary(out, summary, resume_hint))
 
 
-def how_to_resume(anew: bool) -> str:
-    return f"the same command{' without --anew' if anew else ''} goes on from here"
+def how_to_resume(restart: bool) -> str:
+    return f"the same command{' without --restart' if restart else ''} resumes it"
 
 
 @contextmanager
-def _interruptible(run: Command, go_on: str) -> Iterator[None]:
-    """A run that is interrupted is paused, and says how it goes on."""
+def _interruptible(run: Command, resume_hint: str) -> Iterator[None]:
+    """Pause the run when it is interrupted, and print how to resume it."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -116,7 +120,7 @@ def _interruptible(run: Command, go_on: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if not run.as_json:
-            Console(stderr=True).print(f"paused; {go_on}")
+            Console(stderr=True).print(f"paused; {resume_hint}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -124,25 +128,25 @@ def _interruptible(run: Command, go_on: str) -> Iterator[None]:
 
 @contextmanager
 def _bar(run: Command, found: Run, ranges: list[RangeState]) -> Iterator[Callable[[int, RangeState], None]]:
-    """It moves with every page: within a range by how far through its rows the scan is."""
+    """Show a progress bar that advances with every page, within a range by its position among the rows."""
     columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=run.as_json) as bar:
         task = bar.add_task(f"run {found.id}", total=len(found.stretches))
         seen = list(ranges)
 
-        def tell(number: int, state: RangeState) -> None:
+        def show_progress(number: int, state: RangeState) -> None:
             seen[number] = state
             standing = Standing(found, seen)
-            said = f"run {found.id}: {standing.done} of {len(seen)} ranges, {standing.counts.deleted} versions removed"
-            bar.update(task, completed=standing.passed(run.store), description=said)
+            text = f"run {found.id}: {standing.done} of {len(seen)} ranges, {standing.counts.deleted} versions removed"
+            bar.update(task, completed=standing.passed(run.store), description=text)
 
-        yield tell
+        yield show_progress
 
 
 def _show(run: Command, sweep: LegacySweep, table: TableRef) -> None:
     standing = sweep.standing(table)
     if standing is None:
-        raise NotFound(f"run: {table} was never swept by scanning; 'sweepflow legacy-sweep {table}' does it")
+        raise NotFound(f"run: {table} was never scanned; 'sweepflow legacy-sweep {table}' scans it")
     document = _standing_document(standing, run.settings.legacy_silent_s, standing.passed(run.store))
     run.answer(document, lambda out: _print_standing(out, document))
 
@@ -170,14 +174,14 @@ def _standing_document(standing: Standing, silent_s: int, passed: float) -> dict
 def _print_standing(out: Console, document: dict[str, Any]) -> None:
     shown = Table(show_header=False)
     for key, value in document.items():
-        shown.add_row(key.replace("_", " "), "-" if value is None else str(value))
+        shown.add_row(key.replace("_", " "), "-" if value is None else escape(str(value)))
     out.print(shown)
     if document["state"] == RunState.CANCELLED:
         again = f"'sweepflow legacy-sweep {document['table']}'"
-        out.print(f"the DAG legacy_sweep leaves the table alone until somebody goes on: {again}", highlight=False)
+        out.print(f"the DAG legacy_sweep skips the table until the run is resumed: {again}", highlight=False)
 
 
-def _print_summary(out: Console, summary: LegacySummary, go_on: str) -> None:
+def _print_summary(out: Console, summary: LegacySummary, resume_hint: str) -> None:
     counts = summary.counts
     also = [f"{getattr(counts, name)} {what}" for name, what in _ALSO.items() if getattr(counts, name)]
     done = ["removed", "would be removed"][summary.dry_run]
@@ -188,16 +192,17 @@ def _print_summary(out: Console, summary: LegacySummary, go_on: str) -> None:
         highlight=False,
     )
     if summary.dry_run:
-        out.print("a dry run: nothing was changed")
+        out.print("dry run: nothing was changed")
     elif summary.stopped:
-        out.print(f"{CUT_SHORT.get(summary.stopped, summary.stopped)}; {go_on}")
+        out.print(f"{CUT_SHORT.get(summary.stopped, summary.stopped)}; {resume_hint}")
     if summary.still_due:
-        out.print(f"what a change of strategy has left is still due: {summary.still_due.sentence}", highlight=False)
+        out.print(f"the scan after a change of strategy is still due: {summary.still_due.sentence}", highlight=False)
     if summary.counts.held:
-        out.print(f"in {summary.counts.held} cells a protection holds something: 'sweepflow protections'")
+        out.print(f"in {summary.counts.held} cells a protection keeps versions: 'sweepflow protections' shows which")
     if summary.counts.waiting or summary.counts.left:
         out.print(
-            "some could not go yet: copies that do not answer, or too many tombstones for one row; sweep it again"
+            "some versions could not be removed yet: a replica did not answer, or a row has too many tombstones; "
+            "sweep the table again"
         )
 
 
@@ -208,5 +213,5 @@ def _row(text: str) -> bytes:
         raise BadValue("from_row", "is not hexadecimal; write it like 61ff, two digits for each byte") from None
 
 
-def _me() -> str:
-    return f"{getpass.getuser()} at {socket.gethostname()}, process {os.getpid()}"
+def _owner() -> str:
+    return f"{current_user()} at {socket.gethostname()}, process {os.getpid()}"

@@ -1,4 +1,4 @@
-"""The root of the `sweepflow` command."""
+"""The `sweepflow` command: its commands, the options of all of them, and `init`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import typer
 
 from sweep_tasks.cli import (
     airflow,
+    clock,
     compaction,
     demo,
     deploy,
     dev,
     doctor,
     explain,
+    journal,
     legacy_sweep,
     metrics,
     pauses,
     protections,
     queue,
-    ranges,
     scenario,
     status,
     sweep,
     tables,
-    vacuum,
 )
-from sweep_tasks.cli.command import JsonOption, StoreOption, command
+from sweep_tasks.cli.command import JsonOption, SharedOptions, StoreOption, command
 from sweep_tasks.store import StoreLocation, initialise_store
 
 app = typer.Typer(
@@ -39,10 +39,11 @@ app = typer.Typer(
 )
 app.add_typer(tables.app, name="tables")
 app.add_typer(queue.app, name="queue")
+app.add_typer(clock.app, name="clock")
 app.add_typer(scenario.app, name="scenario")
 app.add_typer(compaction.app, name="compaction")
-compaction.app.command("ranges")(ranges.show_ranges)
-compaction.app.command("vacuum")(vacuum.vacuum)
+compaction.app.command("ranges")(compaction.show_ranges)
+compaction.app.command("vacuum")(compaction.vacuum)
 app.add_typer(airflow.app, name="airflow")
 app.add_typer(deploy.app, name="deploy")
 app.add_typer(dev.app, name="dev")
@@ -55,7 +56,7 @@ app.command()(explain.explain)
 app.command()(metrics.metrics)
 app.command()(pauses.pause)
 app.command()(pauses.resume)
-app.command()(pauses.journal)
+app.add_typer(journal.app, name="journal")
 app.command()(protections.protect)
 app.command()(protections.release)
 app.add_typer(protections.app, name="protections")
@@ -72,29 +73,29 @@ def root(
     ctx: typer.Context,
     store: StoreOption = None,
     as_json: JsonOption = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show where a defect happened.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an unexpected error.")] = False,
     _show_version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version.")
     ] = False,
 ) -> None:
-    """Sweeping for multi-version key-value stores.
+    """Sweep old versions from multi-version key-value stores.
 
-    Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 the store is not initialised, locked or unreachable;
-    5 conflict (exists already, or somebody else was first); 6 and 7 of 'status': somebody should look, a shard is
-    behind; 70 a defect of sweepflow.
+    Exit codes: 0 done; 1 failed; 2 bad input; 3 not found; 4 the store is missing, not initialised, locked or
+    unreachable; 5 conflict (exists already, or another process was first); 6 something needs attention ('status',
+    'journal verify'); 7 a shard is behind ('status'); 70 a bug in sweepflow; 130 interrupted by Ctrl-C.
     """
-    ctx.obj = {"store": store, "as_json": as_json, "traceback": traceback}
+    ctx.obj = SharedOptions(store, as_json, traceback)
 
 
 @app.command()
 def init(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Create what a store needs, or bring one of an older version up. Safe to repeat."""
+    """Create the tables of a store, or upgrade a store of an older version. Safe to repeat."""
     with command(ctx, store, as_json) as run:
         created = initialise_store(run.settings.store, run.settings)
         where = str(StoreLocation.parse(run.settings.store))
         run.answer(
             {"store": where, "created": created},
-            lambda out: out.print(f"{where} is {'initialised' if created else 'ready, nothing to do'}"),
+            lambda out: out.print(f"{where} is {'initialised' if created else 'up to date'}"),
         )
 
 

@@ -1,4 +1,4 @@
-"""`sweepflow metrics`: every figure as Prometheus reads it, or to a collector; and what is made of their names."""
+"""`sweepflow metrics`: prints or sends all metrics, and prints the dashboard and the alert rules."""
 
 from __future__ import annotations
 
@@ -9,33 +9,37 @@ import typer
 from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import EXIT_UNAVAILABLE, BadValue, StoreError
-from sweep_tasks.observation import grafana
-from sweep_tasks.observation.prometheus import as_text
-from sweep_tasks.observation.values import DOWN, Value, values
+from sweep_tasks.metrics import exporters
+from sweep_tasks.metrics.values import DOWN, Value, values
+from sweep_tasks.texts import printable_lines
 
 
 def metrics(
     ctx: typer.Context,
-    dashboard: Annotated[bool, typer.Option("--dashboard", help="The dashboard for Grafana; needs no store.")] = False,
-    rules: Annotated[bool, typer.Option("--rules", help="The alert rules for Prometheus; needs no store.")] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Print the Grafana dashboard; needs no store.")
+    ] = False,
+    rules: Annotated[
+        bool, typer.Option("--rules", help="Print the alert rules for Prometheus; needs no store.")
+    ] = False,
     otlp: Annotated[
-        str | None, typer.Option(metavar="URL", help="Send them to an OpenTelemetry collector instead.")
+        str | None, typer.Option(metavar="URL", help="Send the metrics to an OpenTelemetry collector.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print all figures in Prometheus' text format; with --json as a list.
+    """Print all metrics in Prometheus' text format; with --json as a list.
 
-    A store that does not answer is a figure too, sweepflow_up 0; then the exit code is 4.
+    If the store does not answer, the only metric is sweepflow_up 0, and the exit code is 4.
     """
     with command(ctx, store, as_json) as run:
         if sum((dashboard, rules, otlp is not None)) > 1:
-            raise BadValue("metrics", "--dashboard, --rules and --otlp exclude each other; give one of them")
+            raise BadValue("metrics", "--dashboard, --rules and --otlp can't be combined; give one of them")
         if dashboard or rules:
-            typer.echo(grafana.dashboard() if dashboard else grafana.rules(), nl=False)
+            typer.echo(exporters.dashboard() if dashboard else exporters.rules(), nl=False)
             return
         if otlp is not None:
-            from sweep_tasks.observation.otlp import push
+            from sweep_tasks.metrics.otlp import push
 
             sent = push(run.store, run.settings, SystemClock(), otlp)
             run.answer({"sent": sent}, lambda out: out.print(f"{sent} values sent"))
@@ -44,13 +48,13 @@ def metrics(
         document = [
             {"name": each.metric.prometheus, "labels": dict(each.labels), "value": each.value} for each in found
         ]
-        run.answer({"metrics": document}, lambda _: typer.echo(as_text(found), nl=False))
+        run.answer({"metrics": document}, lambda _: typer.echo(printable_lines(exporters.as_text(found)), nl=False))
         if found == DOWN:
             raise typer.Exit(EXIT_UNAVAILABLE)
 
 
 def _values(run: Command) -> list[Value]:
-    """A store that can't even be opened is told like one that stopped answering."""
+    """Read the metrics. A store that can't be opened is reported like one that does not answer."""
     try:
         return values(run.store, run.settings, SystemClock())
     except StoreError:

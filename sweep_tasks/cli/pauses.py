@@ -1,24 +1,21 @@
-"""`sweepflow pause`, `sweepflow resume` and `sweepflow journal`."""
+"""`sweepflow pause` and `sweepflow resume`: stop and continue the sweeping of a table, or of everything."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Console, JsonOption, ReasonOption, StoreOption, YesOption, command, escape
 from sweep_tasks.clock import from_ms
 from sweep_tasks.errors import BadValue
-from sweep_tasks.journal import Journal, Note, checked_reason, me
+from sweep_tasks.journal.actors import acting_for, checked_reason, current_user
 from sweep_tasks.model import TableRef
-from sweep_tasks.sweep.pauses import Pauses, named
+from sweep_tasks.tables.pauses import Paused, Pauses, named
 
 TableArgument = Annotated[str | None, typer.Argument(metavar="[TABLE]")]
 EverythingOption = Annotated[bool, typer.Option("--everything", help="All tables.")]
-ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: it is kept, with your name.")]
 
 
 def pause(
@@ -26,22 +23,22 @@ def pause(
     table: TableArgument = None,
     everything: EverythingOption = False,
     reason: ReasonOption = "",
-    listed: Annotated[bool, typer.Option("--list", help="Only show what is paused.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List what is paused.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sweep a table no more, or nothing at all, until it is resumed. Nothing is lost, it is swept later."""
+    """Pause the sweeping of a table, or of everything, until it is resumed. It is then swept as if never paused."""
     with command(ctx, store, as_json) as run:
         if listed:
-            document = _standing(run)
-            run.answer(document, lambda out: _print_standing(out, document))
+            found = Pauses(run.store).standing()
+            paused = [{"what": what, **pause._asdict()} for what, pause in found.listed()]
+            run.answer({"paused": paused}, lambda out: _print_paused(out, found))
             return
-        what = _wanted(table, everything)
-        with Journal(run.store).noted(me(), "pause", named(what), reason):
-            Pauses(run.store).pause(what, me(), checked_reason(reason))
+        what = _target(table, everything)
+        Pauses(run.store).pause(what, current_user(), reason)
         run.answer(
             {"paused": named(what)},
-            lambda out: out.print(f"{named(what)} is paused; sweeps under way end with the batch they are at"),
+            lambda out: out.print(f"{named(what)} is paused; running sweeps stop after their current batch"),
         )
 
 
@@ -50,59 +47,39 @@ def resume(
     table: TableArgument = None,
     everything: EverythingOption = False,
     reason: ReasonOption = "",
+    yes: YesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sweep a table again, or everything. What waited goes with the next sweeps."""
+    """Resume the sweeping of a table, or of everything. The next sweeps remove what waited."""
     with command(ctx, store, as_json) as run:
-        what = _wanted(table, everything)
-        with Journal(run.store).noted(me(), "resume", named(what), reason):
+        what = _target(table, everything)
+        standing = Pauses(run.store).standing()
+        pause = standing.tables.get(what) if what else standing.everything
+        if pause:
+            run.confirm(f"resume {named(what)}? {pause.by} paused it: {pause.reason}", yes)
+        with acting_for(reason=checked_reason(reason)):
             lifted = Pauses(run.store).resume(what)
         run.answer(
             {"resumed": named(what)} | lifted._asdict(),
             lambda out: out.print(
-                f"{named(what)} is swept again; {escape(lifted.by)} had paused it: {escape(lifted.reason)}"
+                f"{named(what)} is resumed; {escape(lifted.by)} had paused it: {escape(lifted.reason)}"
             ),
         )
 
 
-def journal(
-    ctx: typer.Context,
-    most: Annotated[int, typer.Option("--most", min=1, max=1_000, help="So many, the newest first.")] = 20,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Who did what, when and why: pauses, releases, runs and retries asked for by people."""
-    with command(ctx, store, as_json) as run:
-        notes = Journal(run.store).last(most)
-        run.answer({"notes": [note._asdict() for note in notes]}, lambda out: _print_notes(out, notes))
-
-
-def _wanted(table: str | None, everything: bool) -> TableRef | None:
+def _target(table: str | None, everything: bool) -> TableRef | None:
     if everything == (table is not None):
         raise BadValue("table", "name one table, or give --everything")
     return TableRef.parse(table) if table else None
 
 
-def _standing(run: Command) -> dict[str, Any]:
-    return {"paused": [{"what": what, **pause._asdict()} for what, pause in Pauses(run.store).standing().listed()]}
-
-
-def _print_standing(out: Console, document: dict[str, Any]) -> None:
-    if not document["paused"]:
+def _print_paused(out: Console, found: Paused) -> None:
+    pauses = found.listed()
+    if not pauses:
         out.print("nothing is paused")
         return
     shown = Table("paused", "since", "by", "reason")
-    for each in document["paused"]:
-        shown.add_row(each["what"], str(from_ms(each["since_ms"])), escape(each["by"]), escape(each["reason"]))
-    out.print(shown)
-
-
-def _print_notes(out: Console, notes: list[Note]) -> None:
-    if not notes:
-        out.print("nobody has done anything yet")
-        return
-    shown = Table("when", "who", "what", "about", "reason", "outcome")
-    for note in notes:
-        shown.add_row(str(from_ms(note.at_ms)), *map(escape, note[1:]))
+    for what, pause in pauses:
+        shown.add_row(what, str(from_ms(pause.since_ms)), escape(pause.by), escape(pause.reason))
     out.print(shown)

@@ -1,38 +1,179 @@
-"""`sweepflow protect`, `sweepflow release` and `sweepflow protections`."""
+"""`sweepflow protect`, `sweepflow release` and `sweepflow protections`.
+
+What a protection holds back is shown as numbers. The rows of its targets are shown in hexadecimal, as they were given;
+the rows of the entries that it holds are not shown.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from rich.filesize import decimal
+from rich.table import Column, Table
 
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, YesOption, command
-from sweep_tasks.cli.protection_shown import described, figures, held_back, listed, print_all, print_one, say
-from sweep_tasks.cli.times import moment_ms
-from sweep_tasks.clock import SystemClock
+from sweep_tasks.cli.command import (
+    Command,
+    Console,
+    JsonOption,
+    ReasonOption,
+    StoreOption,
+    YesOption,
+    command,
+    escape,
+    moment_ms,
+    pass_options_on,
+)
+from sweep_tasks.clock import SystemClock, from_ms
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.diagnosis.held_back import MOST, Held, HeldBack
+from sweep_tasks.diagnosis.status import Usage
 from sweep_tasks.errors import AlreadySwept, BadValue
-from sweep_tasks.journal import NO_REASON, Journal, me
-from sweep_tasks.observation.entering import operations_entered
-from sweep_tasks.observation.tally import COMMAND, Try
+from sweep_tasks.journal.actors import acting_for
+from sweep_tasks.metrics.samples import tallied_operations
+from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
 from sweep_tasks.protection.owners import EXPIRY
-from sweep_tasks.protection.records import MANUAL, Mode, Record
-from sweep_tasks.protection.targets import Target
-from sweep_tasks.sweep.held import MOST, HeldBack
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.protection.reconciliation import age_s, expired
+from sweep_tasks.protection.records import MANUAL, Mode, Record, Target
+from sweep_tasks.texts import words
+
+_COLUMNS = ("id", "owner", "age", "protects", "state", "holds back")
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """A record as the commands show it. Its fields are the keys of the JSON document."""
+
+    id: str
+    ts: int
+    mode: str
+    state: str
+    moving_to: int | None
+    owner: str
+    meta: dict[str, str]
+    targets: list[str]
+    created: str | None
+    age_s: int | None
+    expires: str | None
+    expired: bool
+
+    @classmethod
+    def of(cls, record: Record, now_ms: int) -> Protection:
+        return cls(
+            id=record.id,
+            ts=record.ts,
+            mode=record.mode.value,
+            state=record.state.value,
+            moving_to=record.held_ts,
+            owner=record.meta_type,
+            meta=dict(record.meta),
+            targets=[str(target) for target in record.targets],
+            created=str(from_ms(record.created_ms)) if record.created_ms else None,
+            age_s=age_s(record, now_ms),
+            expires=str(from_ms(record.expires_ms)) if record.expires_ms is not None else None,
+            expired=expired(record, now_ms),
+        )
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def protects(self) -> str:
+        return f"{self.mode} {self.ts} in {self.listed}"
+
+    @property
+    def listed(self) -> str:
+        first, *others = self.targets
+        return f"{first} and {len(others)} more" if len(others) > 2 else ", ".join(self.targets)
+
+    @property
+    def age(self) -> str:
+        return "unknown" if self.age_s is None else words(self.age_s)
+
+    @property
+    def status(self) -> str:
+        state = self.state if self.moving_to is None else f"moving to {self.moving_to}"
+        if self.expired:
+            return f"{state}, expired"
+        return f"{state}, until {self.expires[:16]}" if self.expires else state
+
+
+class HeldProtection(NamedTuple):
+    """A protection with what it holds back."""
+
+    protection: Protection
+    held: Held
+
+    def document(self) -> dict[str, Any]:
+        return self.protection.document() | self.held._asdict() | {"blocking": self.held.blocking}
+
+
+def print_sentence(out: Console, sentence: str) -> None:
+    out.print(escape(sentence), highlight=False)
+
+
+def print_all(out: Console, found: list[HeldProtection], usage: Mapping[str, Usage]) -> None:
+    if not found:
+        out.print("nothing is protected; 'sweepflow protect TARGET' protects what is visible now")
+        return
+    shown = Table(*(Column(name, overflow="fold") for name in _COLUMNS))
+    for each, held in found:
+        holds = f"{_entries(held)} entries, {_size(held)}" if held.blocking else "nothing, not blocking"
+        shown.add_row(*map(escape, (each.id, each.owner, each.age, each.protects, each.status, holds)))
+    out.print(shown)
+    uses = (f"{use.used} of {use.limit or 'any number of'} {what}" for what, use in usage.items())
+    print_sentence(out, f"in use: {', '.join(uses)}")
+
+
+def print_one(out: Console, found: HeldProtection) -> None:
+    each, held = found
+    properties: dict[str, str | list[str]] = {
+        "id": each.id,
+        "timestamp": f"{each.mode} {each.ts}",
+        "targets": each.targets,
+        "state": each.status,
+        "owner": each.owner,
+        "details": ", ".join(f"{key}={value}" for key, value in each.meta.items()) or "-",
+        "age": each.age,
+        "entries held back": _entries(held),
+        "versions held back": f"{held.versions:,}",
+        "their size": _size(held),
+        "blocking": "yes" if held.blocking else "no",
+    }
+    shown = Table(show_header=False)
+    for name, value in properties.items():
+        shown.add_row(name, "\n".join(map(escape, value if isinstance(value, list) else [value])))
+    out.print(shown)
+
+
+def held_back(held: Held) -> str:
+    """Describe the entries that wait for a record, and the versions that wait for it alone."""
+    return f"{_entries(held)} entries with {held.versions:,} versions ({_size(held)})" if held.entries else "nothing"
+
+
+def _entries(held: Held) -> str:
+    return f"{'at least ' if held.at_least else ''}{held.entries:,}"
+
+
+def _size(held: Held) -> str:
+    return f"{'at least ' if held.at_least else ''}{decimal(held.bytes)}"
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
 
 app = typer.Typer(help="Protected timestamps: list them with what each holds back, or move one.", rich_markup_mode=None)
 
 _ATTEMPTS = 5
-"""A sweep that goes as far as it may can overtake a timestamp that was just taken; hardly five times in a row."""
+"""A concurrent sweep may pass a timestamp that was just taken, but hardly five times in a row."""
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
 MostOption = Annotated[
-    int, typer.Option("--most", min=1, metavar="N", help="Look at so many entries and versions of each, no more.")
+    int, typer.Option("--most", min=1, metavar="N", help="Read at most so many entries and versions of each.")
 ]
 
 
@@ -43,30 +184,31 @@ def protect(
         typer.Argument(metavar="TARGET...", help="shop.orders, shop.*, rows in hexadecimal: 'shop.orders[61:7a)'."),
     ],
     at: Annotated[
-        int | None, typer.Option("--at", metavar="TIMESTAMP", help="What is visible then; a fresh one if left out.")
+        int | None,
+        typer.Option("--at", metavar="TIMESTAMP", help="Protect what is visible then; default: a fresh timestamp."),
     ] = None,
-    now: Annotated[bool, typer.Option("--now", help="A fresh timestamp, as if --at were left out.")] = False,
-    mode: Annotated[Mode, typer.Option(help="What is visible at the timestamp, or at it and after.")] = Mode.AT,
-    record_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Made up if left out.")] = None,
+    now: Annotated[bool, typer.Option("--now", help="Use a fresh timestamp; the default.")] = False,
+    mode: Annotated[Mode, typer.Option(help="Protect what is visible at the timestamp, or at it and after.")] = Mode.AT,
+    record_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Default: generated.")] = None,
     owner: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Whom to ask whether it is still needed; manual: a person.")
+        str | None, typer.Option(metavar="TYPE", help="What decides whether it is still needed; manual: an operator.")
     ] = None,
     meta: Annotated[
-        list[str] | None, typer.Option("--meta", metavar="KEY=VALUE", help="What that owner is asked about.")
+        list[str] | None, typer.Option("--meta", metavar="KEY=VALUE", help="Details that the owner is asked about.")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Released then: 90m, 12h, 7d, 2027-01-31T18:00:00Z.")
+        str | None, typer.Option(metavar="TIME", help="Release it then: 90m, 12h, 7d, 2027-01-31T18:00:00Z.")
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Keep what is visible at a timestamp, in some tables or rows, until it is released."""
+    """Protect what is visible at a timestamp, in some tables or rows, until the protection is released."""
     with command(ctx, store, as_json) as run:
         if now and at is not None:
-            raise BadValue("at", "a timestamp and --now exclude each other; give one of them")
+            raise BadValue("at", "a timestamp and --now can't be combined; give one of them")
         kind = owner or (EXPIRY if expires else MANUAL)
         if kind == EXPIRY and not expires:
-            raise BadValue("expires", f"owner {EXPIRY!r} goes by it; give --expires as well", reason="missing")
+            raise BadValue("expires", f"owner {EXPIRY!r} needs it; give --expires as well", reason="missing")
         record = Record(
             record_id or f"{kind}-{secrets.token_hex(4)}",
             at or 0,
@@ -76,64 +218,67 @@ def protect(
             meta=_details(meta or ()),
             expires_ms=moment_ms(expires, "expires", _now_ms()) if expires else None,
         )
-        with _counted(run, "protect"):
-            document = described(_protected(run, record, at), _now_ms())
+        with _tallied(run, "protect"):
+            found = Protection.of(_protect(run, record, at), _now_ms())
         last = TimestampService(run.store).greatest()
-        ahead = f"; it is yet to come, the last timestamp handed out is {last}" if document["ts"] > last else ""
-        run.answer(document, lambda out: say(out, _protects(document) + ahead))
+        ahead = f"; this is in the future, the last timestamp handed out is {last}" if found.ts > last else ""
+        run.answer(found.document(), lambda out: print_sentence(out, f"{found.id} protects {found.protects}{ahead}"))
 
 
 def release(
     ctx: typer.Context,
     record_id: IdArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it holds back, release nothing.")] = False,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why: the journal keeps it, with your name.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it holds back; release nothing.")] = False,
+    reason: ReasonOption = "",
     yes: YesOption = False,
     most: MostOption = MOST,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give up a protection. What it alone held back goes with the next sweeps."""
+    """Release a protection. The next sweeps remove what it alone held back."""
     with command(ctx, store, as_json) as run:
         catalog = _catalog(run)
         record = catalog.get(record_id)
-        document = _with_figures(run, [record], most)[0] | {"released": not dry_run}
-        held = held_back(document)
+        found = _measure(run, [record], most)[0]
+        document = found.document() | {"released": not dry_run}
+        held = held_back(found.held)
         if dry_run:
-            run.answer(document, lambda out: say(out, f"{record_id} holds back {held}; nothing was changed"))
+            run.answer(document, lambda out: print_sentence(out, f"{record_id} holds back {held}; nothing was changed"))
             return
         run.confirm(f"release {record_id}? It holds back {held}.", yes)
-        noted = Journal(run.store).noted(me(), "release", record_id, reason or NO_REASON)
-        with _counted(run, "release"), noted:
+        with _tallied(run, "release"), acting_for(reason=reason):
             catalog.release(record_id, record.version)
-        goes = "; it goes with the next sweeps" if document["entries"] else ""
-        run.answer(document, lambda out: say(out, f"{record_id} is released, it held back {held}{goes}"))
+        removed = "; the next sweeps remove it" if found.held.entries else ""
+        run.answer(document, lambda out: print_sentence(out, f"{record_id} is released, it held back {held}{removed}"))
 
 
 @app.callback(invoke_without_command=True)
 def protections(
     ctx: typer.Context,
-    record_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="This one alone.")] = None,
+    record_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Show only this one.")] = None,
     most: MostOption = MOST,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the protections: owner, age, targets, and what each holds back."""
     if ctx.invoked_subcommand:
-        shared: dict[str, Any] = ctx.obj or {}
-        ctx.obj = shared | {"store": store or shared.get("store"), "as_json": as_json or shared.get("as_json", False)}
+        pass_options_on(ctx, store, as_json)
         return
     with command(ctx, store, as_json) as run:
         catalog = _catalog(run)
         if record_id is not None:
-            one = _with_figures(run, [catalog.get(record_id)], most)[0]
-            run.answer(one, lambda out: print_one(out, one))
+            one = _measure(run, [catalog.get(record_id)], most)[0]
+            run.answer(one.document(), lambda out: print_one(out, one))
             return
         meta, records = catalog.state()
-        documents = _with_figures(run, sorted(records, key=lambda record: (record.ts, record.id)), most)
-        limits = {"records": run.settings.max_protection_records, "spans": run.settings.max_protection_spans}
-        used = {what: {"used": getattr(meta, what), "limit": limit or None} for what, limit in limits.items()}
-        run.answer({"protections": documents, **used}, lambda out: print_all(out, documents, used))
+        found = _measure(run, sorted(records, key=lambda record: (record.ts, record.id)), most)
+        usage = {
+            "records": Usage(used=meta.records, limit=run.settings.max_protection_records or None),
+            "spans": Usage(used=meta.spans, limit=run.settings.max_protection_spans or None),
+        }
+        document = {"protections": [each.document() for each in found]}
+        used = {what: asdict(use) for what, use in usage.items()}
+        run.answer({**document, **used}, lambda out: print_all(out, found, usage))
 
 
 @app.command()
@@ -141,20 +286,28 @@ def move(
     ctx: typer.Context,
     record_id: IdArgument,
     ts: Annotated[int, typer.Argument(metavar="TIMESTAMP")],
+    reason: ReasonOption = "",
+    yes: YesOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Move a protection forward. It stays where it is if the new timestamp can no longer be protected."""
     with command(ctx, store, as_json) as run:
         catalog = _catalog(run)
-        with _counted(run, "move"):
+        standing = catalog.get(record_id).ts
+        if ts > standing:
+            run.confirm(
+                f"move {record_id} from {standing} to {ts}? The next sweeps remove what it alone held back in between.",
+                yes,
+            )
+        with _tallied(run, "move"), acting_for(reason=reason):
             _check(catalog.move(record_id, ts), ts)
-        document = described(catalog.get(record_id), _now_ms())
-        run.answer(document, lambda out: say(out, _protects(document)))
+        found = Protection.of(catalog.get(record_id), _now_ms())
+        run.answer(found.document(), lambda out: print_sentence(out, f"{found.id} protects {found.protects}"))
 
 
-def _counted(run: Command, task: str) -> AbstractContextManager[None]:
-    return operations_entered(run.store, SystemClock(), Try(COMMAND, secrets.token_hex(8), task))
+def _tallied(run: Command, task: str) -> AbstractContextManager[None]:
+    return tallied_operations(run.store, SystemClock(), TaskAttempt(COMMAND, secrets.token_hex(8), task))
 
 
 def _catalog(run: Command) -> ProtectionCatalog:
@@ -165,8 +318,8 @@ def _now_ms() -> int:
     return SystemClock().now_ms()
 
 
-def _protected(run: Command, record: Record, at: int | None) -> Record:
-    """At the timestamp that was given; or else at the first fresh one that no sweep has overtaken."""
+def _protect(run: Command, record: Record, at: int | None) -> Record:
+    """Protect at the given timestamp, or at the first fresh timestamp that no sweep has passed."""
     catalog, timestamps = _catalog(run), TimestampService(run.store)
     for left in reversed(range(1 if at is not None else _ATTEMPTS)):
         ts = timestamps.fresh() if at is None else at
@@ -175,10 +328,6 @@ def _protected(run: Command, record: Record, at: int | None) -> Record:
             _check(verdict, ts)
             break
     return catalog.get(record.id)
-
-
-def _protects(document: dict[str, Any]) -> str:
-    return f"{document['id']} protects {document['mode']} {document['ts']} in {listed(document)}"
 
 
 def _check(verdict: Verdict, ts: int) -> None:
@@ -191,11 +340,11 @@ def _details(given: Iterable[str]) -> dict[str, str]:
     for each in given:
         key, equals, value = each.partition("=")
         if not key or not equals or key in details:
-            raise BadValue("meta", "each must be key=value, with a key of its own")
+            raise BadValue("meta", "each must be key=value, with different keys")
         details[key] = value
     return details
 
 
-def _with_figures(run: Command, records: list[Record], most: int) -> list[dict[str, Any]]:
-    held = HeldBack(run.store, most).by_each(records, _catalog(run).records())
-    return [described(record, _now_ms()) | figures(held[record.id]) for record in records]
+def _measure(run: Command, records: list[Record], most: int) -> list[HeldProtection]:
+    held = HeldBack(run.store, most).per_record(records, _catalog(run).records())
+    return [HeldProtection(Protection.of(record, _now_ms()), held[record.id]) for record in records]

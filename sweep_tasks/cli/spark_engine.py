@@ -1,13 +1,16 @@
-"""A scenario's sweeps on Spark: the job's own pipeline, in one session for the whole scenario."""
+"""Run the sweeps of a scenario on Spark: the pipeline of the job, in one session for the whole scenario.
+
+A module of its own, because the command imports Spark only if it is asked for.
+"""
 
 from __future__ import annotations
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from spark_jobs.job import cause_of
 from spark_jobs.legacy_ranges import work_on_spark
-from spark_jobs.session import explained
-from spark_jobs.shard import SparkShardSweep, TouchedCells
+from spark_jobs.shard import TouchedCells, spark_sweep
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.legacy.order import LegacyOrder
@@ -18,6 +21,8 @@ from sweep_tasks.sweep.horizon import Horizon
 
 
 class SparkEngine:
+    """The engine that a scenario uses with `--engine spark`."""
+
     def __init__(self, spark: SparkSession, settings: Settings) -> None:
         self._spark = spark
         self._settings = settings
@@ -26,7 +31,7 @@ class SparkEngine:
         touched = TouchedCells()
         try:
             summaries = [
-                SparkShardSweep(
+                spark_sweep(
                     lambda: self._spark, store, self._settings, sweep.strategy, shard, sweep.horizon, clock,
                     sweep.options, touched,
                 ).run()
@@ -34,9 +39,9 @@ class SparkEngine:
             ]  # fmt: skip
             return Swept(summaries, *touched.count())
         except PySparkException as error:
-            raise explained(error) or error from error
+            raise cause_of(error) or error from error
         finally:
-            touched.forget()
+            touched.unpersist()
 
     def legacy_sweep(
         self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
@@ -46,4 +51,4 @@ class SparkEngine:
         try:
             return work_on_spark(lambda: self._spark, sweep, self._settings, run, order)
         except PySparkException as error:
-            raise explained(error) or error from error
+            raise cause_of(error) or error from error

@@ -1,33 +1,33 @@
-"""`sweepflow status`: is anything behind, who holds it up, what does one do?"""
+"""`sweepflow status`: what is behind, what causes it, and what to do."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command, escape, seconds
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.durations import words
+from sweep_tasks.diagnosis.problems import Verdict
+from sweep_tasks.diagnosis.status import ShardBacklog, ShardStatus, Status
+from sweep_tasks.diagnosis.status import status as read_status
 from sweep_tasks.errors import EXIT_ATTENTION, EXIT_BEHIND, BadValue, SweepflowError
-from sweep_tasks.observation.health import Verdict
-from sweep_tasks.observation.samples import take_sample
-from sweep_tasks.observation.status import status as status_of
+from sweep_tasks.metrics.samples import take_sample
+from sweep_tasks.metrics.tally import LastSweep
 from sweep_tasks.queue.progress import NEVER_SWEPT
+from sweep_tasks.texts import printable, words
 
-Document = dict[str, Any]
 EXIT_CODES = {Verdict.OK: 0, Verdict.ATTENTION: EXIT_ATTENTION, Verdict.BEHIND: EXIT_BEHIND}
 _COLOURS = {Verdict.OK: "green", Verdict.ATTENTION: "yellow", Verdict.BEHIND: "red"}
 HEADLINES = {
-    Verdict.OK: "all is well",
-    Verdict.ATTENTION: "somebody should look",
-    Verdict.BEHIND: "sweeping is behind",
+    Verdict.OK: "up to date",
+    Verdict.ATTENTION: "needs attention",
+    Verdict.BEHIND: "behind",
 }
 OUTDATED = "not up to date since"
 _MOST_PROTECTIONS = 10
@@ -36,153 +36,154 @@ _MOST_SHARDS = 16
 
 def status(
     ctx: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(min=0.5, metavar="SECONDS", help="How often, with --watch.")] = 5.0,
-    count: Annotated[bool, typer.Option("--count", help="Count anew what is parked and set aside.")] = False,
-    every_shard: Annotated[bool, typer.Option("--all", help="Every shard, and not only the furthest behind.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option(metavar="TIME", help="Refresh interval of --watch: 5s, 1m.")] = "5s",
+    count: Annotated[bool, typer.Option("--count", help="Count parked and quarantined entries now.")] = False,
+    every_shard: Annotated[
+        bool, typer.Option("--all", help="Show all shards, not only those with the greatest lag.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How far everything is swept, what holds it up, and what to do about it.
+    """Show how far the store is swept, what is behind, and what to do about it.
 
-    Exit codes: 0 all is well; 6 somebody should look; 7 a shard is further behind than its objective allows.
+    Exit codes: 0 up to date; 6 something needs attention; 7 a shard is behind its objective.
     """
     with command(ctx, store, as_json) as run:
         if watch and run.as_json:
-            raise BadValue("watch", "is for people; with --json ask as often as you like")
-        document = _read(run, count)
+            raise BadValue("watch", "can't be combined with --json; run the command repeatedly instead")
+        every_s = seconds(every, "every")
+        if not every_s:
+            raise BadValue("every", "is 0; give 1s or more", reason="zero")
+        found = _read(run, count)
         if watch:
-            _watch(run, document, every, every_shard)
-        run.answer(document, lambda out: out.print(shown(document, every_shard)))
-        code = EXIT_CODES[Verdict(document["health"]["verdict"])]
+            found = _watch(run, found, every_s, every_shard)
+        run.answer(found.document(), lambda out: out.print(shown(found, every_shard)))
+        code = EXIT_CODES[found.health.verdict]
         if code:
             raise typer.Exit(code)
 
 
-def _read(run: Command, count: bool = False) -> Document:
+def _read(run: Command, count: bool = False) -> Status:
     clock = SystemClock()
     if count:
         take_sample(run.store, clock)
-    return status_of(run.store, run.settings, clock)
+    return read_status(run.store, run.settings, clock)
 
 
-def _watch(run: Command, document: Document, every: float, every_shard: bool) -> None:
-    """Ends with Ctrl-C, as one that was asked for once. A store that stops answering is shown, and asked again."""
+def _watch(run: Command, found: Status, every_s: float, every_shard: bool) -> Status:
+    """Show the status until Ctrl-C, and return the last one. If the store stops answering, show that and retry."""
     try:
-        with Live(shown(document, every_shard), console=Console(), screen=True) as live:
+        with Live(shown(found, every_shard), console=Console(), screen=True) as live:
             while True:
-                time.sleep(every)
+                time.sleep(every_s)
                 try:
-                    document |= _read(run)
-                    live.update(shown(document, every_shard), refresh=True)
+                    found = _read(run)
+                    live.update(shown(found, every_shard), refresh=True)
                 except SweepflowError as error:
-                    live.update(Group(_outdated(document, error), shown(document, every_shard)), refresh=True)
+                    live.update(Group(_outdated(found, error), shown(found, every_shard)), refresh=True)
     except KeyboardInterrupt:
-        return
+        return found
 
 
-def _outdated(document: Document, error: SweepflowError) -> Text:
-    return Text(f"{OUTDATED} {document['now'][:19]}: {error}\n", style="bold red reverse")
+def _outdated(found: Status, error: SweepflowError) -> Text:
+    return Text(f"{OUTDATED} {found.now[:19]}: {printable(str(error))}\n", style="bold red reverse")
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
-def shown(document: Document, every_shard: bool = False) -> RenderableType:
-    parts: list[RenderableType] = [_headline(document), *_shards(document, every_shard)]
-    if document["protection_records"]:
-        parts.append(_protections(document))
-    return Group(*parts, _rest(document))
+def shown(found: Status, every_shard: bool = False) -> RenderableType:
+    parts: list[RenderableType] = [_headline(found), *_shards(found, every_shard)]
+    if found.protection_records:
+        parts.append(_protections(found))
+    return Group(*parts, _summary(found))
 
 
-def _headline(document: Document) -> Text:
-    verdict = Verdict(document["health"]["verdict"])
+def _headline(found: Status) -> Text:
+    verdict = found.health.verdict
     text = Text(f"{HEADLINES[verdict]}\n", style=f"bold {_COLOURS[verdict]}")
-    for each in document["health"]["problems"]:
-        text.append(f"  {each['sentence']}\n", style=_COLOURS[Verdict(each["verdict"])])
-        text.append(f"    → {each['do']}\n", style="default")
+    for each in found.health.problems:
+        text.append(f"  {printable(each.sentence)}\n", style=_COLOURS[each.verdict])
+        text.append(f"    → {printable(each.do)}\n", style="default")
     return text
 
 
-def _shards(document: Document, every_shard: bool) -> list[RenderableType]:
-    """The furthest behind first, by what is allowed; of very many those alone."""
-    worst = sorted(
-        document["shards"], key=lambda each: -(each["lag_s"] or 0) / document["objectives"][each["strategy"]]
-    )
+def _shards(found: Status, every_shard: bool) -> list[RenderableType]:
+    """Show the shards by their lag relative to the objective, the greatest first, up to a limit."""
+    worst = sorted(found.shards, key=lambda each: -(each.lag_s or 0) / found.objectives[each.strategy])
     if every_shard or len(worst) <= _MOST_SHARDS:
-        return [_table(document, worst)]
-    behind = sum(each["behind"] for each in worst[_MOST_SHARDS:])
-    more = f"and {len(worst) - _MOST_SHARDS} more shards, {behind} of them behind; --all shows every one"
-    return [_table(document, worst[:_MOST_SHARDS]), Text(more)]
+        return [_table(found, worst)]
+    behind = sum(each.behind for each in worst[_MOST_SHARDS:])
+    more = f"and {len(worst) - _MOST_SHARDS} more shards, {behind} of them behind; --all shows all"
+    return [_table(found, worst[:_MOST_SHARDS]), Text(more)]
 
 
-def _table(document: Document, shards: list[Document]) -> Table:
-    table = Table("strategy", "shard", "progress", "swept up to", "lag", "about so many entries", "parked", "last run")
+def _table(found: Status, shards: list[ShardStatus]) -> Table:
+    table = Table("strategy", "shard", "progress", "threshold", "lag", "entries (estimate)", "parked", "last run")
     for each in shards:
-        lag = _lag(each)
-        style = "red" if each["behind"] else "default"
         table.add_row(
-            each["strategy"],
-            str(each["shard"]),
-            "never" if each["progress"] == NEVER_SWEPT else str(each["progress"]),
-            str(document["thresholds"][each["strategy"]]),
-            Text(lag, style=style),
-            backlog_shown(each["backlog"]),
-            _number(each["parked"]),
-            _last_run(each["last_run"], document["now_ms"]),
+            each.strategy,
+            str(each.shard),
+            "never" if each.progress == NEVER_SWEPT else str(each.progress),
+            str(found.thresholds[each.strategy]),
+            Text(_lag(each), style="red" if each.behind else "default"),
+            backlog_shown(each.backlog),
+            _number(each.parked),
+            _last_run(each.last_run, found.now_ms),
         )
     return table
 
 
-def backlog_shown(backlog: Document) -> str:
-    return f"{'at least ' if backlog['at_least'] else ''}{_number(backlog['entries_estimated'])}"
+def backlog_shown(backlog: ShardBacklog) -> str:
+    return f"{'at least ' if backlog.at_least else ''}{_number(backlog.entries_estimated)}"
 
 
-def _lag(shard: Document) -> str:
-    if shard["lag_s"] is None:
+def _lag(shard: ShardStatus) -> str:
+    if shard.lag_s is None:
         return "unknown"
-    lag = words(shard["lag_s"]) if shard["lag_s"] else "none"
-    return f"at least {lag}" if shard["lag_at_least"] else lag
+    lag = words(shard.lag_s) if shard.lag_s else "none"
+    return f"at least {lag}" if shard.lag_at_least else lag
 
 
-def _last_run(run: Document | None, now_ms: int) -> str:
+def _last_run(run: LastSweep | None, now_ms: int) -> str:
     if run is None:
         return "-"
-    ended = f"{words(max(0, now_ms - run['ended_ms']) // 1000)} ago"
-    return f"{ended}, {run['stopped']}" if run["stopped"] else ended
+    ended = f"{words(max(0, now_ms - run.ended_ms) // 1000)} ago"
+    return f"{ended}, stopped: {run.stopped}" if run.stopped else ended
 
 
-def _protections(document: Document) -> Table:
+def _protections(found: Status) -> Table:
     table = Table("protection", "owner", "age", "protects", "holds back")
-    records = document["protection_records"]
+    records = found.protection_records
     for each in records[:_MOST_PROTECTIONS]:
-        age = "unknown" if each["age_s"] is None else words(each["age_s"])
-        protects = f"{each['mode']} {each['ts']} in {', '.join(each['tables'][:3])}"
-        held = "not counted" if each["entries_held"] is None else f"{each['entries_held']} entries"
-        table.add_row(*map(escape, (each["id"], each["owner"], age, protects, held)))
+        age = "unknown" if each.age_s is None else words(each.age_s)
+        protects = f"{each.mode} {each.ts} in {', '.join(each.tables[:3])}"
+        held = "not counted" if each.entries_held is None else f"{each.entries_held:,} entries"
+        table.add_row(*map(escape, (each.id, each.owner, age, protects, held)))
     if len(records) > _MOST_PROTECTIONS:
         table.add_row(f"and {len(records) - _MOST_PROTECTIONS} more", "", "", "'sweepflow protections'", "")
     return table
 
 
-def _rest(document: Document) -> Text:
-    oldest = document["oldest_open_transaction"]
-    holding = f", the oldest held by {oldest['owner']}, timestamp {oldest['lease']}" if oldest else ""
-    if oldest and oldest["since"] is not None:
-        least = "at least " if oldest["age_at_least"] else ""
-        holding += f", since {oldest['since'][:19]} ({least}{words(oldest['age_s'])})"
+def _summary(found: Status) -> Text:
+    oldest = found.oldest_open_transaction
+    holding = f", the oldest held by {printable(oldest.owner)}, timestamp {oldest.lease}" if oldest else ""
+    if oldest and oldest.since is not None and oldest.age_s is not None:
+        least = "at least " if oldest.age_at_least else ""
+        holding += f", since {oldest.since[:19]} ({least}{words(oldest.age_s)})"
     counted = ""
-    if document["parked"] is not None:
-        counted = f"; {_counted(document['parked'])} parked, {_counted(document['quarantined'])} set aside"
-        counted += f" (counted {document['counted'][:19]})"
+    if found.parked and found.quarantined and found.counted:
+        parked, quarantined = (_total(each.total, each.at_least) for each in (found.parked, found.quarantined))
+        counted = f"; {parked} parked, {quarantined} quarantined (counted {found.counted[:19]})"
     return Text(
-        f"last timestamp {document['timestamp']}; {document['open_transactions']} open transactions{holding}; "
-        f"{document['protections']} protections{counted}"
+        f"last timestamp {found.timestamp}; {found.open_transactions} open transactions{holding}; "
+        f"{found.protections} protections{counted}"
     )
 
 
-def _counted(figures: Document) -> str:
-    return f"{'at least ' if figures['at_least'] else ''}{figures['total']}"
+def _total(number: int, at_least: bool) -> str:
+    return f"{'at least ' if at_least else ''}{number:,}"
 
 
 def _number(number: int | None) -> str:

@@ -1,4 +1,4 @@
-"""`sweepflow sweep`."""
+"""`sweepflow sweep`: sweeps from this process."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, DryRunOption, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, Console, DryRunOption, JsonOption, StoreOption, command
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import BadValue
 from sweep_tasks.logs import at_work
+from sweep_tasks.metrics.samples import sample, tally_sweep
+from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.observation.entering import enter_sweep, sample
-from sweep_tasks.observation.tally import COMMAND, Try
 from sweep_tasks.queue.progress import QUEUES, Progress
-from sweep_tasks.sweep.budget import Budget
-from sweep_tasks.sweep.engine import SweepOptions
+from sweep_tasks.sweep.order import Budget, SweepOptions
 from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.sweep.watching import Reached
+from sweep_tasks.sweep.summary import Reached, Summary
 
 _COUNTS = ("entries", "range_deletes", "sentinels", "aborted_deletes", "parked", "unparked", "blocked", "quarantined")
 
@@ -32,17 +29,17 @@ _COUNTS = ("entries", "range_deletes", "sentinels", "aborted_deletes", "parked",
 def sweep(
     ctx: typer.Context,
     strategy: Annotated[
-        list[SweepStrategy] | None, typer.Option(help="conservative or thorough; both if none is given.")
+        list[SweepStrategy] | None, typer.Option(help="conservative or thorough; default: both.")
     ] = None,
-    shard: Annotated[list[int] | None, typer.Option(help="May be given several times; all if none is.")] = None,
-    stop_at: Annotated[int | None, typer.Option(metavar="TIMESTAMP", help="Go no further than this.")] = None,
-    max_entries: Annotated[int, typer.Option(min=0, help="Stop after so many entries a shard; 0: no limit.")] = 0,
-    max_seconds: Annotated[float, typer.Option(min=0, help="Stop after so many seconds a shard; 0: no limit.")] = 0,
+    shard: Annotated[list[int] | None, typer.Option(help="May be repeated; default: all shards.")] = None,
+    stop_at: Annotated[int | None, typer.Option(metavar="TIMESTAMP", help="Stop at this timestamp.")] = None,
+    max_entries: Annotated[int, typer.Option(min=0, help="Stop each shard after so many entries; 0: no limit.")] = 0,
+    max_seconds: Annotated[float, typer.Option(min=0, help="Stop each shard after so many seconds; 0: no limit.")] = 0,
     dry_run: DryRunOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sweep the store from this process: remove what no reader at or above the sweep timestamp can see."""
+    """Sweep the store from this process: remove versions that no reader at or above the sweep timestamp can see."""
     with command(ctx, store, as_json) as run:
         if strategy and SweepStrategy.NOTHING in strategy:
             raise BadValue("strategy", "nothing is never swept; give conservative or thorough")
@@ -51,29 +48,29 @@ def sweep(
         options = SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, dry_run)
         total = len(strategy or QUEUES) * (len(shard or []) or Progress(run.store).shards())
         with Bar(total, disable=run.as_json) as bar:
-            options = replace(options, watch=bar)
+            options = replace(options, listener=bar)
             summaries = Sweeper(run.store, settings, SystemClock()).sweep(strategy or QUEUES, shard, stop_at, options)
-            documents = _counted(run, summaries, bar)
+            documents = _sweep_shards(run, summaries, bar)
         run.answer({"dry_run": dry_run, "shards": documents}, lambda out: _print_summaries(out, documents, dry_run))
 
 
-def _counted(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[dict[str, Any]]:
-    """What was done is entered in the store, shard by shard, as tasks do."""
+def _sweep_shards(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[dict[str, Any]]:
+    """Carry out the sweeps, and record each shard in the tally, as tasks do."""
     clock, run_id = SystemClock(), uuid.uuid4().hex
     documents = []
     with at_work(run=run_id):
         for summary in summaries:
             bar.done()
             documents.append(summary.document())
-            by = Try(COMMAND, run_id, f"{summary.strategy}.shard_{summary.shard}")
-            enter_sweep(run.store, clock, documents[-1], by)
+            by = TaskAttempt(COMMAND, run_id, f"{summary.strategy}.shard_{summary.shard}")
+            tally_sweep(run.store, clock, summary, by)
     if any(not document["dry_run"] for document in documents):
         sample(run.store, clock)
     return documents
 
 
 class Bar(ProgressBar):
-    """One for the whole: shards that are done, and of the one under way how far it is."""
+    """A progress bar over all shards. Updated with the progress of the current shard."""
 
     def __init__(self, shards: int, disable: bool) -> None:
         super().__init__(console=Console(stderr=True), transient=True, disable=disable)
@@ -90,7 +87,7 @@ class Bar(ProgressBar):
 
 
 def _print_summaries(out: Console, documents: list[dict[str, Any]], dry_run: bool) -> None:
-    """Counts that are nought everywhere are left out: a narrow terminal shows what happened."""
+    """Print a line for each shard. Counts that are 0 everywhere are left out, to fit narrow terminals."""
     counts = [name for name in _COUNTS if name == "entries" or any(document[name] for document in documents)]
     shown = Table("strategy", "shard", "progress", *(name.replace("_", " ") for name in counts), "ended")
     for document in documents:

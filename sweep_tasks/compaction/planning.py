@@ -1,8 +1,8 @@
-"""Which compactions a run begins, in what order, and what keeps the other candidates from being compacted. Pure.
+"""Which compactions a run starts, in what order, and what blocks the other candidates. Pure.
 
-Candidates come in the order of the rules. One that takes along a file which an earlier one takes too joins it: a large
-old file would otherwise be rewritten once for each young file of tombstones above it. What the run may rewrite is
-counted down as they are taken; a candidate that does not fit is left for the next run, and smaller ones may follow.
+Candidates come in the order of the rules. A candidate that needs a file of an earlier compaction joins that one: a
+large old file would otherwise be rewritten once for each young file of tombstones above it. Each compaction uses a part
+of the budget of the run. A candidate that does not fit is left for the next run, and smaller ones may follow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from sweep_tasks.compaction.proof import Blocked, Blocker, Proven, TableFacts, droppable_in, prove
+from sweep_tasks.compaction.proof import Blocked, Blocker, Proven, TableFiles, droppable_in, prove
 from sweep_tasks.compaction.rules import Reason, Verdict
 
 _WEEK_S = 7 * 86_400
@@ -25,15 +25,15 @@ class Compaction:
     rank: int
     files: tuple[str, ...]
     bytes: int
-    """That will be rewritten."""
+    """The bytes that will be rewritten."""
     tombstones: int
-    """That will go."""
+    """The tombstones that will be dropped."""
     points: int
-    """Keys in these files: what a reader may have to step over now."""
+    """The keys in these files, which a reader may have to step over now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class BlockedCandidate:
     """A candidate that is not compacted now."""
 
     candidate: str
@@ -41,103 +41,110 @@ class Stopped:
     reason: Reason
     by: Blocked
     tombstones: int = 0
-    """That could go, but for that."""
+    """The tombstones that could be dropped without the blocker."""
     waiting: int = 0
-    """For gc_grace to pass."""
+    """The tombstones for which gc_grace has not passed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CompactionPlan:
     compactions: tuple[Compaction, ...]
-    stopped: tuple[Stopped, ...]
+    blocked: tuple[BlockedCandidate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """Candidates that an earlier run tried for nothing, each with the cause that was found then."""
+class EarlierAttempts:
+    """Candidates that an earlier run attempted without success, each with the cause that was found then."""
 
     fruitless: Mapping[str, str] = field(default_factory=dict)
-    """Compacted, and nearly nothing was dropped."""
+    """Compacted, and almost nothing was dropped."""
     declined: Mapping[str, str] = field(default_factory=dict)
-    """Not compacted by the server, though it was asked to; or it failed at it."""
+    """Declined by the server, or failed."""
     now_s: int = 0
 
-    def in_the_way(self, candidate: str, table: TableFacts) -> Blocker | None:
+    def blocker(self, candidate: str, table: TableFiles) -> Blocker | None:
         if self.fruitless.get(candidate) == cause_of(candidate, table):
             return Blocker.FRUITLESS
-        asked = self.declined.get(candidate) == declined_cause(candidate, table, self.now_s)
-        return Blocker.DECLINED if asked else None
+        declined = self.declined.get(candidate) == declined_cause(candidate, table, self.now_s)
+        return Blocker.DECLINED if declined else None
 
 
 class _Draft:
-    def __init__(self, tables: Mapping[str, TableFacts], budget: int, tried: Tried) -> None:
+    def __init__(self, tables: Mapping[str, TableFiles], budget: int, attempts: EarlierAttempts) -> None:
         self._tables = tables
         self._budget = self._left = budget
-        self._tried = tried
+        self._attempts = attempts
         self.compactions: list[Compaction] = []
-        self.stopped: list[Stopped] = []
+        self.blocked: list[BlockedCandidate] = []
 
     def consider(self, verdict: Verdict) -> None:
         table = self._tables.get(verdict.table or "")
         if table is None or verdict.file not in table.files:
-            return  # it is gone, and what took its place will be measured
+            return  # it was replaced, and the next run measures the new file
         if any(verdict.file in each.files for each in self.compactions):
             return
-        if tried := self._tried.in_the_way(verdict.file, table):
-            self._stop(verdict, table, Blocked(tried))
+        if blocker := self._attempts.blocker(verdict.file, table):
+            self._block(verdict, table, Blocked(blocker))
             return
         found = prove(verdict.file, verdict.if_not_pending or verdict.reason, table, self._budget)
         if isinstance(found, Blocked):
-            self._stop(verdict, table, found)
+            self._block(verdict, table, found)
         elif verdict.eligible:
             self._take(verdict, table, found)
         else:
-            self._stop(verdict, table, Blocked(Blocker.SERVER_BUSY))
+            self._block(verdict, table, Blocked(Blocker.SERVER_BUSY))
 
-    def _take(self, verdict: Verdict, table: TableFacts, proven: Proven) -> None:
+    def _take(self, verdict: Verdict, table: TableFiles, proven: Proven) -> None:
         joined = [each for each in self.compactions if not set(each.files).isdisjoint(proven.files)]
         if joined and verdict.reason is Reason.READ:
-            self._stop(verdict, table, Blocked(Blocker.NEXT_ROUND))  # it must not make larger what goes before it
+            self._block(verdict, table, Blocked(Blocker.NEXT_ROUND))  # it must not enlarge a compaction of higher rank
             return
         files = tuple(dict.fromkeys(name for part in (*(each.files for each in joined), proven.files) for name in part))
         compaction = _compaction(joined[0] if joined else None, verdict, table, files)
         more = compaction.bytes - sum(each.bytes for each in joined)
         if more > self._left:
-            self._stop(verdict, table, Blocked(Blocker.NEXT_ROUND if joined else Blocker.BUDGET))
+            self._block(verdict, table, Blocked(Blocker.NEXT_ROUND if joined else Blocker.BUDGET))
             return
         self._left -= more
         kept = [each for each in self.compactions if each not in joined]
         self.compactions = sorted([*kept, compaction], key=lambda each: each.rank)
 
-    def _stop(self, verdict: Verdict, table: TableFacts, by: Blocked) -> None:
+    def _block(self, verdict: Verdict, table: TableFiles, by: Blocked) -> None:
         facts = table.files[verdict.file].facts
         counts = (facts.tombstones, facts.waiting) if facts else (0, 0)
         reason = verdict.if_not_pending or verdict.reason
-        self.stopped.append(Stopped(verdict.file, table.name, reason, by, *counts))
+        self.blocked.append(BlockedCandidate(verdict.file, table.name, reason, by, *counts))
 
 
-def planned(verdicts: Iterable[Verdict], tables: Mapping[str, TableFacts], budget: int, tried: Tried) -> Plan:
-    draft = _Draft(tables, budget, tried)
+def planned(
+    verdicts: Iterable[Verdict], tables: Mapping[str, TableFiles], budget: int, attempts: EarlierAttempts
+) -> CompactionPlan:
+    draft = _Draft(tables, budget, attempts)
     for verdict in verdicts:
         if verdict.worth_it:
             draft.consider(verdict)
-    taken = {name for each in draft.compactions for name in each.files}  # along with a later one, some of them
-    return Plan(tuple(draft.compactions), tuple(each for each in draft.stopped if each.candidate not in taken))
+    # Some candidates that were blocked are part of a later compaction.
+    taken = {name for each in draft.compactions for name in each.files}
+    return CompactionPlan(
+        tuple(draft.compactions), tuple(each for each in draft.blocked if each.candidate not in taken)
+    )
 
 
-def all_stopped(plan: Plan, blocker: Blocker) -> Plan:
-    """What would have been compacted is blocked as well."""
-    more = (kept_by(blocker, each) for each in plan.compactions)
-    return replace(plan, compactions=(), stopped=(*more, *plan.stopped))
+def with_all_blocked(plan: CompactionPlan, blocker: Blocker) -> CompactionPlan:
+    """The same plan with its compactions blocked as well."""
+    more = (blocked_by(blocker, each) for each in plan.compactions)
+    return replace(plan, compactions=(), blocked=(*more, *plan.blocked))
 
 
-def kept_by(blocker: Blocker, compaction: Compaction) -> Stopped:
-    return Stopped(compaction.candidate, compaction.table, compaction.reason, Blocked(blocker), compaction.tombstones)
+def blocked_by(blocker: Blocker, compaction: Compaction) -> BlockedCandidate:
+    return BlockedCandidate(
+        compaction.candidate, compaction.table, compaction.reason, Blocked(blocker), compaction.tombstones
+    )
 
 
-def cause_of(candidate: str, table: TableFacts) -> str:
-    """The same for as long as nothing changes that could make a second attempt end otherwise: the file itself, what its
-    table says about dropping, and the files that may keep its tombstones."""
+def cause_of(candidate: str, table: TableFiles) -> str:
+    """A fingerprint of all that decides the outcome of an attempt: the file itself, the options of its table, and the
+    files that may keep its tombstones. While it stays the same, a retry would end in the same way."""
     known = table.files[candidate]
     parts: list[object] = [table.gc_grace_s, sorted(table.compaction.items()), known.metadata.repaired]
     if known.facts and known.facts.droppable:
@@ -147,8 +154,8 @@ def cause_of(candidate: str, table: TableFacts) -> str:
     return sha256(repr(parts).encode()).hexdigest()[:32]
 
 
-def declined_cause(candidate: str, table: TableFacts, now_s: int) -> str:
-    """The same for a week at most: why a server declines is not known, so it may be over without a trace."""
+def declined_cause(candidate: str, table: TableFiles, now_s: int) -> str:
+    """The same with the number of the week: why a server declines is not known, so it is retried after a week."""
     return f"{cause_of(candidate, table)} {week_of(now_s)}"
 
 
@@ -156,7 +163,7 @@ def week_of(now_s: int) -> int:
     return now_s // _WEEK_S
 
 
-def _compaction(first: Compaction | None, verdict: Verdict, table: TableFacts, files: tuple[str, ...]) -> Compaction:
+def _compaction(first: Compaction | None, verdict: Verdict, table: TableFiles, files: tuple[str, ...]) -> Compaction:
     strategy = table.strategy
     size = sum(table.files[name].size for name in files)
     return Compaction(

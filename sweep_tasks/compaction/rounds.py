@@ -1,148 +1,240 @@
-"""A round on one node: measure its files, plan, compact, measure again, report. Each step stands for itself.
+"""A round on one node: measure its files, plan, compact, measure again, report. Each step can run on its own.
 
-What goes from one step to the next are plain documents, so that each can be a task of its own, on any machine that sees
-the same `cache_folder`. Every step opens the store for itself; what it finds there may have changed since the step
-before, so a plan is made anew, and proven anew, before anything is rewritten. A node whose files nobody can read from
-here has its rounds by what sweeps have counted (`by_ranges.py`).
+The steps hand `documents` to each other, so that each can be a task of its own, on any machine that sees the same
+`cache_folder`. Every step opens the store itself. The node may have changed since the previous step, so a plan is made
+and proven again before anything is rewritten. On a node whose files can't be read from here a round relies on what
+sweeps have counted (`ranges.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.compaction import by_ranges
-from sweep_tasks.compaction.documents import Document, expected, in_the_way, of_plan, of_verdict, stopped_by
-from sweep_tasks.compaction.execution import PATIENT, Patience, carried_out
-from sweep_tasks.compaction.looking import Look, look_and_plan
+from sweep_tasks.compaction import ranges as by_ranges
+from sweep_tasks.compaction.documents import (
+    BlockedCompaction,
+    CompactionOutcome,
+    Measurement,
+    PlannedCompaction,
+    RoundPlan,
+    RoundResult,
+)
+from sweep_tasks.compaction.execution import (
+    PATIENT,
+    NodeState,
+    Patience,
+    ReadyPlan,
+    Result,
+    compact_files,
+    inspect_and_plan,
+)
 from sweep_tasks.compaction.node_files import Order, in_threads, measure_files, tables_of
-from sweep_tasks.compaction.nodes import Node
+from sweep_tasks.compaction.nodetool import blocker_in, wait_until_idle
+from sweep_tasks.compaction.planning import blocked_by
 from sweep_tasks.compaction.proof import Blocker
-from sweep_tasks.compaction.reporting import report
+from sweep_tasks.compaction.reports import (
+    block_planned,
+    blocked_compaction,
+    expected_result,
+    node_file_verdict,
+    planned_compaction,
+    report,
+    server_state,
+)
 from sweep_tasks.compaction.rules import ELIGIBLE, Reason
-from sweep_tasks.compaction.server import awaited
-from sweep_tasks.compaction.thresholds import thresholds_in
-from sweep_tasks.compaction.turns import Ready, in_turn
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import SweepflowError
+from sweep_tasks.files import make_private_folder
+from sweep_tasks.sstables.nodes import Node
+from sweep_tasks.sstables.statistics import thresholds_in
 
-__all__ = ["compact", "measure", "nodes", "order_for", "plan", "report"]
+__all__ = ["compact", "measure", "order_for", "plan", "report"]
 
-_OF_THE_BUDGET = frozenset({Blocker.OVERLAP_TOO_LARGE, Blocker.TOO_LARGE, Blocker.BUDGET})
-
-
-def nodes(settings: Settings) -> list[str]:
-    return list(settings.compaction_nodes)
+_BUDGET_BLOCKERS = frozenset({Blocker.OVERLAP_TOO_LARGE, Blocker.TOO_LARGE, Blocker.BUDGET})
 
 
 def order_for(settings: Settings, node: str, tables: Sequence[str] = ()) -> Order:
-    """Some tables of a node, by the name of the store or of Cassandra; all if none is named."""
+    """Some tables of a node, by their names in the store or in Cassandra; all tables if none is named."""
     found = Node.named(settings, node)
     wanted = tables_of(settings, tables)
     cache = settings.cache_folder.expanduser()
-    (cache / "compaction").mkdir(parents=True, exist_ok=True)
+    make_private_folder(cache / "compaction")
     return Order(found, wanted, _now_s(), cache, cache / "compaction" / f"{node}.jsonl")
 
 
-def measure(settings: Settings, node: str, tables: Sequence[str] = ()) -> Document:
-    """In this process; a Spark job does the same for many files at once."""
+# --- measure and plan -----------------------------------------------------------------------------------------------
+
+
+def measure(settings: Settings, node: str, tables: Sequence[str] = ()) -> Measurement:
+    """Measure in this process; a Spark job does the same for many files at once."""
     order = order_for(settings, node, tables)
-    return _measured(order, settings) if order.node.data else by_ranges.measured(order, settings)
+    return _measure_in_threads(order, settings) if order.node.data else by_ranges.measure(order, settings)
 
 
 def plan(
-    settings: Settings, node: str, measured: Document, tables: Sequence[str] = (), budget_bytes: int | None = None
-) -> Document:
-    """Changes nothing."""
-    order = order_for(settings, node, tables or list(measured["tables"]))
+    settings: Settings, node: str, measured: Measurement, tables: Sequence[str] = (), budget_bytes: int | None = None
+) -> RoundPlan:
+    """Plan the compactions of a node. Changes nothing there."""
+    order = order_for(settings, node, tables or list(measured.tables))
     budget = settings.compaction_budget_bytes if budget_bytes is None else budget_bytes
-    planned = plan_files(order, settings, budget) if order.node.data else by_ranges.plan(order, settings, budget)
-    return {"node": node, "at_s": order.now_s, "budget_bytes": budget, **planned}
+    return plan_files(order, settings, budget) if order.node.data else by_ranges.plan(order, settings, budget)
 
 
-def plan_files(order: Order, settings: Settings, budget: int) -> Document:
-    look = look_and_plan(order, thresholds_in(settings, order.tables.values()), budget)
-    return {
-        "statistics": str(order.statistics),
-        "files": [of_verdict(each) for each in look.verdicts if each.reason in ELIGIBLE | {Reason.PENDING}],
-        **of_plan(look.plan, look.server),
-    }
+def plan_files(order: Order, settings: Settings, budget: int) -> RoundPlan:
+    state = inspect_and_plan(order, thresholds_in(settings, order.tables.values()), budget)
+    return RoundPlan(
+        node=order.node.name,
+        at_s=order.now_s,
+        budget_bytes=budget,
+        statistics=str(order.statistics),
+        files=tuple(node_file_verdict(each) for each in state.verdicts if each.reason in ELIGIBLE | {Reason.PENDING}),
+        server=server_state(state.server),
+        compactions=tuple(planned_compaction(each, state.server) for each in state.plan.compactions),
+        blocked=tuple(map(blocked_compaction, state.plan.blocked)),
+    )
+
+
+# --- compact --------------------------------------------------------------------------------------------------------
 
 
 def compact(
-    settings: Settings, node: str, planned: Document, budget_bytes: int | None = None, dry_run: bool = False
-) -> Document:
-    """Flushes, looks again, and compacts what is still worth it. A dry run changes nothing: it says what would be.
-    Without a budget of its own it has that of the plan."""
-    budget = planned["budget_bytes"] if budget_bytes is None else budget_bytes
-    tables = worth_another_look(planned, budget)
-    done: Document = {
-        "node": node,
-        "at_s": _now_s(),
-        "dry_run": dry_run,
-        "flushed": [],
-        "stopped": None,
-        "compactions": [],
-        "blocked": planned["blocked"],
-    }
+    settings: Settings, node: str, planned: RoundPlan, budget_bytes: int | None = None, dry_run: bool = False
+) -> RoundResult:
+    """Flush, inspect the node again, and compact what still deserves it. A dry run changes nothing and returns what
+    would be done. Without a budget the budget of the plan applies."""
+    budget = planned.budget_bytes if budget_bytes is None else budget_bytes
+    result = RoundResult(node=node, at_s=_now_s(), dry_run=dry_run, blocked=planned.blocked)
+    tables = tables_to_recheck(planned, budget)
     if dry_run:
-        done |= _would_do(planned, budget)
+        result = _simulate(planned, budget, result)
     elif tables:
         order = order_for(settings, node, tables)
-        carry_out = carry_out_files if order.node.data else by_ranges.carry_out
-        done |= carry_out(order, settings, budget, planned)
-        elsewhere = [each for each in planned["blocked"] if each["table"] not in tables]
-        done["blocked"] = [*done["blocked"], *elsewhere]
-    for name in ("bytes_read", "bytes_written"):
-        done[name] = sum(each[name] or 0 for each in done["compactions"])
-    return done
+        compact_planned = compact_planned_files if order.node.data else compact_planned_ranges
+        done = compact_planned(order, settings, budget, planned)
+        elsewhere = (each for each in planned.blocked if each.table not in tables)
+        result = done.model_copy(update={"at_s": result.at_s, "blocked": (*done.blocked, *elsewhere)})
+    return result.model_copy(
+        update={
+            "bytes_read": sum(each.bytes_read for each in result.compactions),
+            "bytes_written": sum(each.bytes_written or 0 for each in result.compactions),
+        }
+    )
 
 
-def worth_another_look(planned: Document, budget: int) -> list[str]:
-    """Tables with something to compact, or with something that is kept from it by what may be over by then."""
-    passing = {in_the_way(planned), *(_OF_THE_BUDGET if budget > planned["budget_bytes"] else ())}
-    blocked = (each["table"] for each in planned["blocked"] if each["blocker"] in passing)
-    return sorted({*blocked, *(each["table"] for each in planned["compactions"])})
+def tables_to_recheck(planned: RoundPlan, budget: int) -> list[str]:
+    """Tables with something to compact, or with a candidate whose blocker may be over by now."""
+    temporary = {planned.server.blocker, *(_BUDGET_BLOCKERS if budget > planned.budget_bytes else ())}
+    blocked = (each.table for each in planned.blocked if each.blocker in temporary)
+    return sorted({*blocked, *(each.table for each in planned.compactions)})
 
 
-def carry_out_files(
-    order: Order, settings: Settings, budget: int, planned: Document, patience: Patience = PATIENT
-) -> Document:
-    """Measured anew before the plan is: a flush has made files, and the server may have."""
+def compact_planned_files(
+    order: Order, settings: Settings, budget: int, planned: RoundPlan, patience: Patience = PATIENT
+) -> RoundResult:
+    """Measure again, then plan again: a flush has written files, and the server may have."""
     order = replace(order, statistics=order.statistics.with_suffix(".run.jsonl"))
 
-    def ready() -> Ready:
-        _measured(order, settings)
-        look = _look_when_idle(order, settings, budget)
-        return Ready(look.plan, look.server, lambda each: carried_out(order, each, look.tables[each.table], patience))
+    def plan_again() -> ReadyPlan:
+        _measure_in_threads(order, settings)
+        state = _inspect_when_idle(order, settings, budget)
+        return ReadyPlan(
+            state.plan, state.server, lambda each: compact_files(order, each, state.tables[each.table], patience)
+        )
 
-    return in_turn(order, settings.compaction_wait_s, planned, ready)
+    return compact_in_order(order, settings.compaction_wait_s, planned, plan_again)
 
 
-def _look_when_idle(order: Order, settings: Settings, budget: int) -> Look:
+def compact_planned_ranges(order: Order, settings: Settings, budget: int, planned: RoundPlan) -> RoundResult:
+    """Plan again when the server is idle; what was in memory is in files by then."""
+
+    def plan_again() -> ReadyPlan:
+        wait_until_idle(order.node, settings.compaction_wait_s)
+        state = by_ranges.inspect_and_plan(order, settings, budget)
+        compact_range = partial(by_ranges.compact_range, order, settings, state.swept)
+        return ReadyPlan(state.plan, state.server, compact_range, state.describe_blocked)
+
+    return compact_in_order(order, settings.compaction_wait_s, planned, plan_again)
+
+
+def compact_in_order(
+    order: Order, wait_s: float, planned: RoundPlan, plan_again: Callable[[], ReadyPlan]
+) -> RoundResult:
+    """Flush, plan again, and compact one candidate after the other while the server has no work of its own.
+
+    The flush comes first because cells in memory could keep tombstones and can't be inspected. A flush may cause work
+    for the server: `plan_again` waits for that once more.
+    """
+    if blocker := wait_until_idle(order.node, wait_s):
+        return RoundResult(
+            node=order.node.name, at_s=order.now_s, stopped=blocker, blocked=_block_all(blocker, order, planned)
+        )
+    order.flush()
+    ready = plan_again()
+    results, stopped = _compact_until_stopped(order, ready, wait_s)
+    stopped = stopped or blocker_in(ready.server.work, ready.server.repairing)
+    left = ready.plan.compactions[len(results) :]
+    return RoundResult(
+        node=order.node.name,
+        at_s=order.now_s,
+        flushed=tuple(sorted(order.tables)),
+        stopped=stopped,
+        compactions=tuple(each.document() for each in results),
+        blocked=(
+            *(ready.describe_blocked(blocked_by(stopped, each)) for each in left if stopped),
+            *map(ready.describe_blocked, ready.plan.blocked),
+        ),
+    )
+
+
+def _compact_until_stopped(order: Order, ready: ReadyPlan, wait_s: float) -> tuple[list[Result], Blocker | None]:
+    """Stop when the server has work of its own that does not end in time, or when a compaction fails. The results so
+    far are returned in any case."""
+    results: list[Result] = []
+    for compaction in ready.plan.compactions:
+        if results and (blocker := wait_until_idle(order.node, wait_s)):
+            return results, blocker
+        try:
+            results.append(ready.compact(compaction))
+        except SweepflowError as error:
+            results.append(Result(compaction, CompactionOutcome.FAILED, problem=str(error)))
+            return results, Blocker.FAILED
+    return results, None
+
+
+def _block_all(blocker: Blocker, order: Order, planned: RoundPlan) -> tuple[BlockedCompaction, ...]:
+    blocked = (each for each in planned.blocked if each.table in order.tables)
+    return (*(block_planned(blocker, each) for each in planned.compactions), *blocked)
+
+
+def _inspect_when_idle(order: Order, settings: Settings, budget: int) -> NodeState:
     thresholds = thresholds_in(settings, order.tables.values())
-    look = look_and_plan(order, thresholds, budget)
-    if look.server.work.busy and awaited(order.node, settings.compaction_wait_s) is None:
-        return look_and_plan(order, thresholds, budget)
-    return look
+    state = inspect_and_plan(order, thresholds, budget)
+    if state.server.work.busy and wait_until_idle(order.node, settings.compaction_wait_s) is None:
+        return inspect_and_plan(order, thresholds, budget)
+    return state
 
 
-def _would_do(planned: Document, budget: int) -> Document:
-    """As much of the plan as the budget allows; it may be less than the plan was made for."""
-    taken: list[Document] = []
-    left: list[Document] = []
-    for each in planned["compactions"]:
-        fits = each["bytes"] <= budget
-        budget -= each["bytes"] if fits else 0
+def _simulate(planned: RoundPlan, budget: int, result: RoundResult) -> RoundResult:
+    """As much of the plan as fits the budget, which may be less than the plan was made for."""
+    taken: list[PlannedCompaction] = []
+    left: list[PlannedCompaction] = []
+    for each in planned.compactions:
+        fits = each.bytes <= budget
+        budget -= each.bytes if fits else 0
         (taken if fits else left).append(each)
-    return {
-        "stopped": in_the_way(planned),
-        "compactions": [expected(each) for each in taken],
-        "blocked": [*(stopped_by(Blocker.BUDGET, each) for each in left), *planned["blocked"]],
-    }
+    return result.model_copy(
+        update={
+            "stopped": planned.server.blocker,
+            "compactions": tuple(map(expected_result, taken)),
+            "blocked": (*(block_planned(Blocker.BUDGET, each) for each in left), *planned.blocked),
+        }
+    )
 
 
-def _measured(order: Order, settings: Settings) -> Document:
+def _measure_in_threads(order: Order, settings: Settings) -> Measurement:
     return measure_files(order, settings, in_threads(settings.compaction_files_at_once))
 
 

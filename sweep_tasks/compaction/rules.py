@@ -2,11 +2,11 @@
 
 A block is dense when it holds many tombstones (they cost CPU) or when tombstones fill much of it (they cost I/O).
 A file qualifies by its share of dense blocks, so that a short dense run inside a large file is still seen, and the file
-with the highest share goes first. What the engine itself is about to compact is left to it.
+with the highest share comes first. What the engine itself is about to compact is left to it.
 
-Where a file comes with more than its blocks, two more things make it qualify, which blocks don't show: a long run of
-dead cells (`runs.py`) and many tombstones for the keys around them (`overlaps.py`). Its place is by its share of dense
-blocks all the same. Behind all of these come files that have but readers who met many tombstones in their table.
+Statistics may have more than blocks. Then two more things make a file qualify, which blocks don't show: a long run of
+dead cells, and many tombstones compared with the keys in the same range (`sstables/statistics.py`). Its rank is by its
+share of dense blocks all the same. Last come files that qualify only because reads of their table met many tombstones.
 """
 
 from __future__ import annotations
@@ -15,39 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sweep_tasks.compaction.overlaps import Spread, keys_in_reach, overlap
-from sweep_tasks.compaction.runs import Reads, reads_over
-from sweep_tasks.compaction.thresholds import Thresholds, ThresholdsByTable, reaches, reaches_count
-
-
-class Block(NamedTuple):
-    """What is read from disk at once; the bytes are those of the block when it is not compressed."""
-
-    tombstones: int
-    tombstone_bytes: int
-    total_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileStatistics:
-    file: str
-    blocks: Sequence[Block]
-    table: str | None = None
-    pending: bool = False
-    """The engine itself is about to compact it."""
-    longest_run: int | None = None
-    """Dead cells in a row, in the partition of the file that has most of them."""
-    tombstones: int | None = None
-    """In the whole file; those of the blocks if it is not given."""
-    spread: Spread | None = None
-    read_tombstones: int | None = None
-    """The most that one read of its table met of late."""
-    clean_blocks: int = 0
-    """Blocks without a tombstone that are not among those above, only counted."""
-    proof: Mapping[str, Any] | None = None
-    """What nothing here looks at: for whoever proves that a compaction would drop something."""
+from sweep_tasks.sstables.statistics import (
+    Block,
+    FileStatistics,
+    Reads,
+    Spread,
+    Thresholds,
+    ThresholdsByTable,
+    keys_in_reach,
+    overlap,
+    reaches,
+    reaches_count,
+    reads_over,
+)
 
 
 class Density(NamedTuple):
@@ -65,7 +47,7 @@ class Reason(StrEnum):
     OVERLAP = "overlap"
     READ = "read"
     SWEPT = "swept"
-    """No file's: sweeps have deleted much in a range of the ring."""
+    """Sweeps have deleted much in a range of the ring; never the reason for a file."""
     BELOW_THRESHOLD = "below_threshold"
     EMPTY = "empty"
     SWITCHED_OFF = "switched_off"
@@ -83,13 +65,13 @@ class Verdict:
     reason: Reason
     longest_run: int | None = None
     reads: Reads | None = None
-    """What becomes of a read over that run."""
+    """The outcome of a read over that run."""
     overlap: Fraction | None = None
-    """Tombstones for each key that a compaction would rewrite, where that is known."""
+    """Tombstones for each key that a compaction would rewrite; None if it is not known."""
     rank: int | None = None
-    """From 1 on, the first to be compacted; none for a file that is not eligible."""
+    """1 for the first to be compacted; None for a file that is not eligible."""
     if_not_pending: Reason | None = None
-    """What the reason would be of a file that the engine is about to compact."""
+    """For a file that the engine is about to compact: the reason it would have otherwise."""
 
     @property
     def eligible(self) -> bool:
@@ -97,29 +79,14 @@ class Verdict:
 
     @property
     def worth_it(self) -> bool:
-        """Whether the file is a candidate, be it one that is left to the engine for now."""
+        """Whether the file is a candidate, including one that is left to the engine for now."""
         return self.eligible or self.if_not_pending in ELIGIBLE
-
-    def document(self) -> dict[str, Any]:
-        """What was not in the file's statistics is not in it either."""
-        told: dict[str, Any] = {
-            "file": self.file,
-            "ratio": float(self.density.ratio),
-            "eligible": self.eligible,
-            "reason": self.reason.value,
-            "rank": self.rank,
-        }
-        if self.reads is not None:
-            told |= {"longest_run": self.longest_run, "reads": self.reads.value}
-        if self.overlap is not None:
-            told["overlap"] = float(self.overlap)
-        return told
 
 
 def plan(files: Iterable[FileStatistics], thresholds: ThresholdsByTable) -> list[Verdict]:
-    """Eligible files first, the densest before the others, then those that are not; ties by name.
+    """Verdicts on all files: eligible files first, the densest before the others; ties by name.
 
-    Of each file only a few numbers are kept, so `files` may be read while this goes on.
+    Only a few numbers of each file are kept, so `files` may be a stream.
     """
     counted = [_counted(file, thresholds.of(file.table)) for file in files]
     overlaps = _overlaps(counted)
@@ -161,8 +128,8 @@ def _counted(file: FileStatistics, thresholds: Thresholds) -> _Counted:
 
 
 def _overlaps(files: Sequence[_Counted]) -> Mapping[int, Fraction]:
-    """By the place of the file. Where one file of a table does not say what it holds, nothing is known of any of them:
-    the keys left out could be most of those that a compaction rewrites."""
+    """Overlaps by the index of the file. If the keys of one file of a table are not known, the overlap of none is: that
+    file could hold most of the keys that a compaction rewrites."""
     tables: dict[str | None, list[int]] = {}
     for number, file in enumerate(files):
         tables.setdefault(file.table, []).append(number)

@@ -1,15 +1,16 @@
-"""What a sweep did to a store, as one document, and the same for people.
+"""The report of the demo: what a sweep did to a store, as one document and as tables for people.
 
-Per strategy and shard what was read, removed, parked and blocked, and how far it got; the store before and after; what
-is still kept, and why. People see nothing that the document does not hold.
+For each strategy and shard it has what was read, removed, parked and blocked, and the progress; then the store before
+and after the sweep; then what is still kept, and why. The tables show nothing that the document does not contain.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Self
 
+from pydantic import BaseModel, ConfigDict
 from rich import box
 from rich.console import Console, Group
 from rich.table import Table
@@ -17,41 +18,115 @@ from rich.text import Text
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
-from sweep_tasks.demo.kept import Kept, Reason, kept
-from sweep_tasks.demo.measure import Measured
-from sweep_tasks.durations import short
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.demo.measure import Kept, Measured, Reason, kept
+from sweep_tasks.diagnosis.lag import lag_s, swept_up_to
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.lag import lag_s, swept_up_to
-from sweep_tasks.timestamps.puncher import Puncher
-
-Document = dict[str, Any]
+from sweep_tasks.texts import short
 
 _MEANINGS = {
-    Reason.NEWEST: "live: what readers of today see",
+    Reason.NEWEST: "live: the newest version",
     Reason.RETENTION: "within retention: replaced less than {retention} ago",
     Reason.OPEN_TRANSACTION: "needed by the open transaction of {by} ({ago})",
     Reason.PROTECTED: "protected by the record {by}",
-    Reason.BLOCKED: "behind the transaction started at {by}, which committed after the sweep timestamp",
-    Reason.QUEUED: "queued: nothing holds them, the next sweep takes them",
+    Reason.BLOCKED: "blocked by the transaction started at {by}, which committed after the sweep timestamp",
+    Reason.QUEUED: "queued: the next sweep removes them",
     Reason.PARKED: "parked: waiting for replicas",
-    Reason.NOT_COMMITTED: "never committed: their sweep is still to come",
-    Reason.SENTINEL: "sentinels: they tell readers of the past that something is gone",
-    Reason.NO_QUEUE_ENTRY: "{by} is never swept, or was written before there was a queue",
+    Reason.NOT_COMMITTED: "never committed: a later sweep removes them",
+    Reason.SENTINEL: "sentinels: they show readers of the past that a version was removed",
+    Reason.NO_QUEUE_ENTRY: "not in the queue: {by} is never swept, or they were written before there was a queue",
 }
 _LONGER_RETENTION = "within the longer retention of {by}: replaced less than {retention} ago"
 
 
-def document(
+class SweptShard(BaseModel):
+    """The summary of one shard's sweep, with what the demo has measured. Other fields of the summary are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    strategy: SweepStrategy
+    shard: int
+    entries: int
+    parked: int
+    blocked: int
+    progress: int
+    stopped: str | None
+    seconds: dict[str, float]
+    removed: int
+    lag_s: int | None
+
+
+class StoreFigures(BaseModel):
+    """What a store contains, and how long it takes to read all of it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    versions: int
+    versions_by_table: dict[str, int]
+    cells: int
+    queue_entries: int
+    dedicated_rows: int
+    parked: int
+    bytes_used: int | None
+    bytes_free: int | None
+    scan_s: float
+
+    @classmethod
+    def of(cls, measured: Measured) -> Self:
+        return cls(
+            versions=sum(measured.versions.values()),
+            versions_by_table={str(table): number for table, number in measured.versions.items()},
+            cells=measured.cells,
+            queue_entries=measured.queue_entries,
+            dedicated_rows=measured.dedicated_rows,
+            parked=measured.parked,
+            bytes_used=measured.size.used if measured.size else None,
+            bytes_free=measured.size.free if measured.size else None,
+            scan_s=round(measured.scan_s, 4),
+        )
+
+
+class KeptVersions(BaseModel):
+    """How many versions are kept for one reason, and the reason in words."""
+
+    model_config = ConfigDict(frozen=True)
+
+    reason: Reason
+    by: str | None
+    versions: int
+    says: str
+
+
+class DemoReport(BaseModel):
+    """The whole report. What a command adds to it is left out of the document unless it is given."""
+
+    model_config = ConfigDict(frozen=True)
+
+    store: str = ""
+    shards: tuple[SweptShard, ...]
+    before: StoreFigures
+    after: StoreFigures
+    kept: tuple[KeptVersions, ...]
+    engine: str = ""
+    airflow: bool = False
+    moments: dict[str, int] = {}
+    """By table, the number of snapshots that were compared before and after the sweep."""
+
+    def document(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def report_on(
     store: Store,
     settings: Settings,
     clock: Clock,
     summaries: Collection[Mapping[str, Any]],
     before: Measured,
     after: Measured,
-) -> Document:
+) -> DemoReport:
     now_ms = clock.now_ms()
-    progress = {
+    lags = {
         (each.strategy, each.shard): None if each.moment_ms is None else lag_s(each.moment_ms, now_ms)
         for each in swept_up_to(store)
     }
@@ -59,18 +134,18 @@ def document(
     for summary in summaries:
         queue = SweepStrategy(summary["strategy"]), int(summary["shard"])
         removed = before.by_shard.get(queue, 0) - after.by_shard.get(queue, 0)
-        shards.append({**summary, "removed": removed, "lag_s": progress.get(queue)})
-    return {
-        "shards": shards,
-        "before": before.document(),
-        "after": after.document(),
-        "kept": _explained(store, settings, now_ms, kept(store, settings, clock)),
-    }
+        shards.append(SweptShard(**summary, removed=removed, lag_s=lags.get(queue)))
+    return DemoReport(
+        shards=tuple(shards),
+        before=StoreFigures.of(before),
+        after=StoreFigures.of(after),
+        kept=_explain(store, settings, now_ms, kept(store, settings, clock)),
+    )
 
 
-def _explained(store: Store, settings: Settings, now_ms: int, counted: Counter[Kept]) -> list[Document]:
+def _explain(store: Store, settings: Settings, now_ms: int, counted: Counter[Kept]) -> tuple[KeptVersions, ...]:
     retentions = {str(table): found.retention_s for table, found in store.tables().items()}
-    puncher = Puncher(store)
+    clock_history = ClockHistory(store)
 
     def says(why: Kept) -> str:
         by, retention, ago = why.by or "", settings.retention_s, ""
@@ -78,31 +153,31 @@ def _explained(store: Store, settings: Settings, now_ms: int, counted: Counter[K
         if why.reason is Reason.RETENTION and why.by:
             text, retention = _LONGER_RETENTION, retentions[why.by] or 0
         if why.reason is Reason.OPEN_TRANSACTION:
-            moment = puncher.moment_of(int(by.rpartition(" ")[2]))
+            moment = clock_history.moment_of(int(by.rpartition(" ")[2]))
             ago = "for an unknown time" if moment is None else f"{short((now_ms - moment) // 1000)} ago"
         return text.format(by=by, retention=short(retention), ago=ago)
 
-    return [
-        {"reason": why.reason.value, "by": why.by, "versions": number, "says": says(why)}
+    return tuple(
+        KeptVersions(reason=why.reason, by=why.by, versions=number, says=says(why))
         for why, number in counted.most_common()
-    ]
+    )
 
 
 # --- for people -------------------------------------------------------------------------------------------------
 
 
-def render(report: Document) -> Group:
+def render(report: DemoReport) -> Group:
     return Group(
         _heading("What the sweep did"),
-        _shards(report["shards"]),
-        _heading("The store, before and after"),
-        _before_and_after(report["before"], report["after"]),
-        _heading(f"The {report['after']['versions']:,} versions that are still kept, and why"),
-        _kept(report["kept"]),
+        _shards(report.shards),
+        _heading("The store before and after"),
+        _before_and_after(report.before, report.after),
+        _heading(f"The {report.after.versions:,} versions that are still kept, and why"),
+        _kept(report.kept),
     )
 
 
-def show(out: Console, report: Document) -> None:
+def show(out: Console, report: DemoReport) -> None:
     out.print(render(report))
 
 
@@ -111,7 +186,7 @@ def _heading(text: str) -> Text:
 
 
 def _table(*columns: str) -> Table:
-    """Words to the left, figures to the right."""
+    """Text is aligned to the left; a column whose name begins with > is aligned to the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for column in columns:
         name = column.removeprefix(">")
@@ -119,23 +194,21 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _shards(shards: list[Document]) -> Table:
-    table = _table("strategy", ">shard", ">read", ">removed", ">parked", ">blocked", "got to", "ended", ">took")
+def _shards(shards: Collection[SweptShard]) -> Table:
+    table = _table("strategy", ">shard", ">read", ">removed", ">parked", ">blocked", "progress", "ended", ">took")
     for shard in shards:
-        figures = (f"{shard[name]:,}" for name in ("entries", "removed", "parked", "blocked"))
-        lag = shard["lag_s"]
         table.add_row(
-            shard["strategy"],
-            str(shard["shard"]),
-            *figures,
-            f"{shard['progress']}" + ("" if lag is None else f", {short(lag)} ago"),
-            shard["stopped"] or "done",
-            f"{sum(shard['seconds'].values()):.1f} s",
+            shard.strategy.value,
+            str(shard.shard),
+            *(f"{figure:,}" for figure in (shard.entries, shard.removed, shard.parked, shard.blocked)),
+            f"{shard.progress}" + ("" if shard.lag_s is None else f", {short(shard.lag_s)} ago"),
+            shard.stopped or "done",
+            f"{sum(shard.seconds.values()):.1f} s",
         )
     return table
 
 
-def _before_and_after(before: Document, after: Document) -> Table:
+def _before_and_after(before: StoreFigures, after: StoreFigures) -> Table:
     table = _table("", ">before", ">after", ">")
 
     def row(name: str, was: float | None, now: float | None, shown: str = ",", unit: str = "") -> None:
@@ -144,25 +217,28 @@ def _before_and_after(before: Document, after: Document) -> Table:
         change = f"{(now - was) / was:+.0%}" if was and now != was else ""
         table.add_row(name, f"{was:{shown}}{unit}", f"{now:{shown}}{unit}", change)
 
-    for name, was in before["versions_by_table"].items():
-        row(f"versions in {name}", was, after["versions_by_table"][name])
+    for name, was in before.versions_by_table.items():
+        row(f"versions in {name}", was, after.versions_by_table[name])
     table.add_section()
-    row("versions", before["versions"], after["versions"])
-    row("cells", before["cells"], after["cells"])
-    row("entries in the queue", before["queue_entries"], after["queue_entries"])
-    row("large transactions' rows in it", before["dedicated_rows"], after["dedicated_rows"])
-    row("entries parked", before["parked"], after["parked"])
+    row("versions", before.versions, after.versions)
+    row("cells", before.cells, after.cells)
+    row("entries in the queue", before.queue_entries, after.queue_entries)
+    row("dedicated rows in the queue", before.dedicated_rows, after.dedicated_rows)
+    row("parked entries", before.parked, after.parked)
     table.add_section()
-    if before["bytes_used"] is not None:
-        for name, shown in (("bytes_used", "bytes in use"), ("bytes_free", "free in the file, for new data")):
-            row(shown, before[name] / 1_000_000, after[name] / 1_000_000, ".1f", " MB")
-    row("reading every cell once", before["scan_s"] * 1000, after["scan_s"] * 1000, ".0f", " ms")
+    row("in use", _megabytes(before.bytes_used), _megabytes(after.bytes_used), ".1f", " MB")
+    row("free in the file, for new data", _megabytes(before.bytes_free), _megabytes(after.bytes_free), ".1f", " MB")
+    row("reading every cell once", before.scan_s * 1000, after.scan_s * 1000, ".0f", " ms")
     return table
 
 
-def _kept(reasons: list[Document]) -> Table:
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else size / 1_000_000
+
+
+def _kept(reasons: Collection[KeptVersions]) -> Table:
     table = _table(">versions", "why")
     table.columns[1].no_wrap = False
     for each in reasons:
-        table.add_row(f"{each['versions']:,}", each["says"])
+        table.add_row(f"{each.versions:,}", each.says)
     return table

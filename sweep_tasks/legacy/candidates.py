@@ -1,29 +1,29 @@
-"""What is known of every table, for deciding which is scanned next: a few bulk reads, whatever the number of tables."""
+"""The facts about every table that decide which is scanned next: a few bulk reads, whatever the number of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.legacy.priority import Candidate, LastScan, Policy
 from sweep_tasks.legacy.progress import Run, Runs, RunState, Standing
-from sweep_tasks.legacy.settling import lacking, queue_passed
-from sweep_tasks.legacy.taking_up import is_at_work
+from sweep_tasks.legacy.resumption import is_at_work
+from sweep_tasks.legacy.strategy_changes import lacking, queue_passed
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.protection.targets import Target
+from sweep_tasks.protection.records import Target
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.activity import Activity
 from sweep_tasks.sweep.horizon import Horizon, horizon_now, in_table, old_enough
-from sweep_tasks.timestamps.puncher import Puncher
+from sweep_tasks.tables.activity import Activity
+from sweep_tasks.tables.catalog import Catalog
 
 
-class NotByTurns(StrEnum):
-    """Why a table is scanned only on request: the setting that decides it, or a cancelled run."""
+class Unscheduled(StrEnum):
+    """Why a table is not scanned on a schedule: the setting that decides it, or a cancelled run."""
 
     SCHEDULE = "legacy_schedule"
     BUDGET = "legacy_budget_s"
@@ -32,14 +32,14 @@ class NotByTurns(StrEnum):
 
     @property
     def sentence(self) -> str:
-        return _NOT_BY_TURNS[self]
+        return _SENTENCES[self]
 
 
-_NOT_BY_TURNS = {
-    NotByTurns.SCHEDULE: "the DAG legacy_sweep does not run by itself (setting legacy_schedule)",
-    NotByTurns.BUDGET: "the DAG legacy_sweep scans nothing by turns (setting legacy_budget_s)",
-    NotByTurns.NEVER: "the DAG legacy_sweep leaves it out (setting legacy_never)",
-    NotByTurns.CANCELLED: "somebody cancelled its run, and the DAG legacy_sweep leaves it alone since",
+_SENTENCES = {
+    Unscheduled.SCHEDULE: "the DAG legacy_sweep has no schedule (setting legacy_schedule)",
+    Unscheduled.BUDGET: "the DAG legacy_sweep schedules no scans (setting legacy_budget_s)",
+    Unscheduled.NEVER: "the DAG legacy_sweep skips it (setting legacy_never)",
+    Unscheduled.CANCELLED: "its run was cancelled, and the DAG legacy_sweep has skipped it since",
 }
 
 
@@ -55,7 +55,7 @@ def policy(settings: Settings) -> Policy:
 def candidates(
     store: Store, settings: Settings, clock: Clock, only: Collection[TableRef] | None = None
 ) -> list[Candidate]:
-    """All tables that are swept at all, or those of them that are named."""
+    """Return the tables that are swept at all, or those of them in `only`."""
     tables = dict(_swept_tables(store, only))
     runs, last_turns = Runs(store).of_all(tables), Runs(store).last_turns(tables)
     written = Activity(store).since_last_scan(tables)
@@ -86,37 +86,40 @@ def candidates(
 def _reaches(
     store: Store, settings: Settings, clock: Clock, tables: Iterable[TableMetadata]
 ) -> dict[tuple[SweepStrategy, int | None], tuple[int, int]]:
-    """By strategy and retention: how far such tables may be swept now, and could have been as long ago as tables rest.
-    Of an open transaction of that time nothing is known any more."""
-    puncher = Puncher(store)
+    """Return by strategy and retention the timestamp that such tables may be swept to now, and the one they could have
+    been swept to one rest period ago. Transactions that were open then are not known any more."""
+    clock_history = ClockHistory(store)
     now = {strategy: horizon_now(strategy, store, settings, clock) for strategy in QUEUES}
     before: dict[SweepStrategy, Horizon] = {}
     for strategy, horizon in now.items():
         wall_ms = horizon.wall_ms - settings.legacy_pause_s * 1000
-        before[strategy] = Horizon(old_enough(strategy, wall_ms, settings.retention_s, puncher), wall_ms)
+        before[strategy] = Horizon(old_enough(strategy, wall_ms, settings.retention_s, clock_history), wall_ms)
     kinds = {(each.strategy, each.retention_s) for each in tables}
     return {
-        (strategy, keep_s): (in_table(now[strategy], keep_s, puncher), in_table(before[strategy], keep_s, puncher))
+        (strategy, keep_s): (
+            in_table(now[strategy], keep_s, clock_history),
+            in_table(before[strategy], keep_s, clock_history),
+        )
         for strategy, keep_s in kinds
     }
 
 
-def not_by_turns(table: TableRef, settings: Settings, run: Run | None) -> NotByTurns | None:
-    """Why a table is never scanned unless somebody asks for it; None if it is. `run` is the one on record."""
+def why_unscheduled(table: TableRef, settings: Settings, run: Run | None) -> Unscheduled | None:
+    """Return why a table is scanned only on request, or None if it is scheduled. `run` is its run in the store."""
     if settings.legacy_schedule is None:
-        return NotByTurns.SCHEDULE
+        return Unscheduled.SCHEDULE
     if not settings.legacy_budget_s:
-        return NotByTurns.BUDGET
+        return Unscheduled.BUDGET
     if any(target.covers(table) for target in policy(settings).never):
-        return NotByTurns.NEVER
+        return Unscheduled.NEVER
     if is_cancelled(run):
-        return NotByTurns.CANCELLED
+        return Unscheduled.CANCELLED
     return None
 
 
 def _swept_tables(store: Store, only: Collection[TableRef] | None) -> Iterator[tuple[TableRef, TableMetadata]]:
-    """A scan that is due and has no timestamp yet, since whoever changed the strategy died over it, is given one. What
-    was changed or dropped since the tables were listed is told by that."""
+    """Yield the tables with a strategy. A due scan without a timestamp, left by a process that died while it changed
+    the strategy, gets one. That also shows tables that were changed or dropped since they were listed."""
     for table, listed in Catalog(store).list().items():
         if only is not None and table not in only:
             continue
@@ -129,7 +132,7 @@ def _swept_tables(store: Store, only: Collection[TableRef] | None) -> Iterator[t
 
 
 def last_scan(run: Run | None) -> LastScan | None:
-    """Of the whole table."""
+    """Return the last scan of the whole table."""
     last = run.last_whole if run else None
     if last is None:
         return None

@@ -1,15 +1,14 @@
-"""Which table is scanned next, and for how long. Pure: what is known of the tables in, turns out.
+"""Which tables are scanned next, and for how long. Pure: facts about the tables in, scheduled slots out.
 
-A scan reads all of a table, so it goes where it is likely to find something: first tables that somebody asked for, then
-those that never were scanned to their end, then those of which a change of strategy has left something, then by what
-was written and deleted since the last scan, weighed by how much that one found; and last by time, so that none is
-forgotten. Tables that were scanned not long ago wait, unless that scan stopped far short of what may be swept; so do
-those of which nothing may be swept yet.
+A scan reads all of a table, so the tables where it is likely to find something come first: tables that the settings
+name, then tables that were never scanned completely, then those with an incomplete change of strategy, then by the
+writes and deletes since the last scan, weighted by how much that scan found; and last by time. Tables that were scanned
+recently wait, unless that scan stopped far below the current horizon; so do tables of which nothing may be swept yet.
 
-Fair: an hour's time is divided among several tables, and the last of their turns goes to whoever had its own longest
-ago, whatever else is known of it. So of n tables that could be scanned each is, once in n rounds, however much others
-promise, and however often they fail: tables that take weeks, or never get to their end, keep nobody waiting for ever. A
-table too large for its turn goes on at its next one, where it stopped.
+Fair: an hour is divided among several tables, and the last slot goes to the table that has waited longest, whatever
+else is known about it. So each of n tables is scanned at least once in n rounds, however much others promise and
+however often they fail: a table that takes weeks does not keep the others waiting for ever. A table that is too large
+for its slot resumes in its next one.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from sweep_tasks.model import ScanDue, SweepStrategy, TableRef
-from sweep_tasks.protection.targets import Target
-from sweep_tasks.sweep.activity import NONE, Written
+from sweep_tasks.protection.records import Target
+from sweep_tasks.tables.activity import NONE, Written
 
 _LEAST_FOUND = 0.001
-"""Even where the last scan found nothing: very many writes since then are worth a look."""
+"""The assumed share if the last scan found nothing: very many writes since then are worth a scan."""
 
 
 class LastScan(NamedTuple):
-    """What the last scan of a whole table found."""
+    """The result of the last scan of a whole table."""
 
     reach: int
-    """How far it went in its table."""
+    """The timestamp that it reached in its table."""
     ended_ms: int
     versions: int
     deleted: int
     lacked: bool = False
-    """It could not have done what a change of strategy has left: it did not go far enough, or waits for the queue."""
+    """It could not complete a change of strategy: it did not go far enough, or waits for the queue."""
 
     @property
     def found(self) -> float:
-        """The share of what it examined that could go."""
+        """Return the share of the examined versions that were removable."""
         return max(_LEAST_FOUND, self.deleted / max(1, self.versions))
 
 
@@ -48,24 +47,24 @@ class Candidate(NamedTuple):
     strategy: SweepStrategy
     last: LastScan | None = None
     last_turn_ms: int = 0
-    """When somebody last worked on a scan of it."""
+    """When a scan of it was last scheduled or worked on."""
     written: Written = NONE
     """Since the last scan."""
     due: ScanDue | None = None
     reach: int = 0
-    """How far it may be swept now."""
+    """The timestamp that it may be swept to now."""
     running: bool = False
     cancelled: bool = False
-    """Somebody has cancelled its run, and nobody has asked for another since."""
+    """Its run was cancelled, and no scan was requested since."""
     lacks: bool = False
-    """A scan now would not do what a change of strategy has left."""
+    """A scan now would not complete a change of strategy."""
     stale: int = 0
-    """How far a scan could have gone when tables that rest now should have been scanned at the latest."""
+    """The timestamp that a scan could have reached one rest period ago."""
 
     @property
     def expected(self) -> float:
-        """What a scan may find: overwritten versions by what the last one found; of a thorough table also each delete
-        marker, and of a conservative one what its deletes have hidden."""
+        """Estimate the versions that a scan removes: the writes, weighted by what the last scan found; in a thorough
+        table also each delete marker, in a conservative one the versions that its deletes have hidden."""
         if self.last is None:
             return float(sum(self.written))
         deletes = 1.0 if self.strategy is SweepStrategy.THOROUGH else self.last.found
@@ -73,7 +72,7 @@ class Candidate(NamedTuple):
 
 
 class Why(IntEnum):
-    """In this order."""
+    """Why a table is scanned, the most urgent reason first."""
 
     ASKED_FOR = 0
     NEVER_SCANNED = 1
@@ -87,24 +86,26 @@ class Why(IntEnum):
 
 class Policy(NamedTuple):
     first: Collection[Target] = ()
-    """Tables that come before all others."""
+    """Tables that are scanned before all others."""
     never: Collection[Target] = ()
     pause_ms: int = 0
-    """How long a table that was scanned to its end is left alone."""
+    """How long a table rests after a complete scan."""
     turns: int = 4
-    """Tables that share an hour, if there are as many."""
+    """The number of tables that share an hour."""
     patience_ms: int = 86_400_000
-    """Where only one has a turn: how long the others wait at most before it goes to whoever waits longest."""
+    """If there is only one slot: how long other tables wait at most before the longest waiting one gets it."""
 
 
 class Turn(NamedTuple):
+    """A slot in the rotation."""
+
     table: TableRef
     why: Why
     seconds: float
 
 
 def turns(candidates: Iterable[Candidate], policy: Policy, budget_s: float, now_ms: int) -> list[Turn]:
-    """Whose turn it is, in order. All have the same time; what one leaves over is the next one's."""
+    """Return the next slots, in order. All have the same time; what one does not use, the next one may."""
     waiting = [(why, each) for each in candidates if (why := reason(each, policy, now_ms)) is not None]
     ordered = sorted(waiting, key=lambda found: _rank(*found))
     chosen, rest = ordered[: policy.turns - 1], ordered[policy.turns - 1 :]
@@ -116,7 +117,7 @@ def turns(candidates: Iterable[Candidate], policy: Policy, budget_s: float, now_
 
 
 def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
-    """Why it should be scanned now; None if it should not."""
+    """Return why the table should be scanned now, or None if it should not."""
     if table.running or table.cancelled or table.strategy is SweepStrategy.NOTHING or _named(table, policy.never):
         return None
     if not table.reach:
@@ -132,7 +133,7 @@ def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
 
 
 def settles(table: Candidate) -> bool:
-    """A scan now would do what a change of strategy has left, and the last one could not have."""
+    """Return whether a scan now would complete a change of strategy that the last one could not."""
     since = table.due.since if table.due else None
     if since is None or table.last is None or table.lacks:
         return False
@@ -140,8 +141,8 @@ def settles(table: Candidate) -> bool:
 
 
 def _fell_short(table: Candidate, last: LastScan) -> bool:
-    """It went less far than one could have gone that long ago, and one now can go further: a table does not rest
-    because of a scan that a timestamp given by hand, or a transaction that was open, has kept from most of it."""
+    """Return whether the last scan stopped far below what was possible, and a scan now can go further. A table does not
+    rest after a scan that a manual timestamp or an open transaction kept from most of it."""
     return last.reach < min(table.reach, table.stale)
 
 
@@ -150,8 +151,8 @@ def _named(table: Candidate, targets: Collection[Target]) -> bool:
 
 
 def _rank(why: Why, table: Candidate) -> tuple[object, ...]:
-    """Whoever never was scanned to the end takes turns with the others like it; of the rest the one that promises most
-    comes first."""
-    by_turns = why in (Why.ASKED_FOR, Why.NEVER_SCANNED)
-    promise = (table.last_turn_ms, -table.expected) if by_turns else (-table.expected, table.last_turn_ms)
+    """Return the sort key. Tables that were never scanned completely take turns; of the others, the one with the
+    greatest expected result comes first."""
+    in_rotation = why in (Why.ASKED_FOR, Why.NEVER_SCANNED)
+    promise = (table.last_turn_ms, -table.expected) if in_rotation else (-table.expected, table.last_turn_ms)
     return (why, *promise, table.table)

@@ -1,10 +1,4 @@
-"""Runs and how far they are, kept in the store: who is cut off in the middle goes on where it was.
-
-A table has one run at a time. It fixes its ranges when it begins, and each range has a register of its own, so that
-many may work on them at once: where the scan stands, and what it has done so far. A range that is done is never
-examined again. Nothing here keeps a sweep safe: two who work on one range do the same work twice, and the slower one
-goes on from where the other stands.
-"""
+"""The runs of scans and their progress, stored in registers, and whether a run has done a scan that was due."""
 
 from __future__ import annotations
 
@@ -15,16 +9,78 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sweep_tasks.errors import NotFound, OutcomeUnknown
-from sweep_tasks.legacy.counts import NOTHING, Counts
-from sweep_tasks.legacy.due import Undone
-from sweep_tasks.legacy.rules import Acting, Place
-from sweep_tasks.model import Cell, SweepStrategy, TableRef
+import structlog
+
+from sweep_tasks.errors import NotFound, OutcomeUnknown, StoreError
+from sweep_tasks.legacy.rules import NOTHING, Acting, Counts, Place
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store.contract import Change, Store, Stretch
-from sweep_tasks.store.system import LEGACY_SWEEPS, scan_row
-from sweep_tasks.sweep.activity import NONE, Written
+from sweep_tasks.store.schema import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.pauses import Pauses
+from sweep_tasks.tables.activity import NONE, Written
+from sweep_tasks.tables.pauses import Pauses
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Does a scan complete a change of strategy? Pure.
+#
+# The answer is the same for a run that has ended, for scans that are to be scheduled, and for `doctor`, which
+# recommends scans: it must not recommend one that completes nothing. A scan goes up to the sweep timestamp that it
+# published, or as far as the table's own retention allows. If sentinels have to be removed, the conservative queue must
+# have passed that point before the scan started: its entries are judged by the rules of their queue and would write new
+# sentinels after the scan, and so would parked entries until they are judged.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Undone(StrEnum):
+    """Why a scan that is due stays due."""
+
+    REACH = "reach"
+    QUEUE = "queue"
+    PARKED = "parked"
+    PART = "part"
+    HELD = "held"
+    WAITING = "waiting"
+    LEFT = "left"
+
+    @property
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Undone.REACH: "sweeps of the table do not reach the time of the change yet",
+    Undone.QUEUE: "the conservative queue was not swept up to the change before the scan",
+    Undone.PARKED: "entries of the table are parked in the conservative queue and may write sentinels",
+    Undone.PART: "only part of the table was scanned",
+    Undone.HELD: "protections keep some versions",
+    Undone.WAITING: "not every replica confirmed that delete markers are gone",
+    Undone.LEFT: "some rows reached the limit of tombstones of one scan",
+}
+
+
+def short_of(metadata: TableMetadata, reach: int, passed: int, parked: bool) -> Undone | None:
+    """Return what a scan up to `reach` lacks to complete a change of strategy, or None if it completes it or none is
+    due. `passed` is the progress of the conservative queue before the scan started."""
+    due = metadata.scan_due
+    if due is None:
+        return None
+    if due.since is None or reach < due.since:
+        return Undone.REACH
+    if not metadata.scan_waits_for_queue:
+        return None
+    if passed < due.since:
+        return Undone.QUEUE
+    return Undone.PARKED if parked else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Runs and their progress, stored in registers: a scan that is cut off resumes where it was.
+#
+# A table has one run at a time. The run fixes its ranges when it starts. Each range has its own register with the
+# position of the scan and its counts, so that many workers can work on ranges at once. A range that is done is never
+# examined again. Safety does not depend on any of this: two workers on one range do the same work twice, and the slower
+# one continues from the position of the other.
+# ---------------------------------------------------------------------------------------------------------------------
 
 CANCELLED, TAKEN_OVER, SWEEPING_PAUSED = "cancelled", "taken over", "sweeping paused"
 INTERRUPTED, FAILED = "interrupted", "failed"
@@ -33,25 +89,26 @@ _COLUMN = b"v"
 
 class RunState(StrEnum):
     RUNNING = "running"
-    """Or cut off: nobody can tell but by when it was last heard of."""
+    """Active, or cut off: the only difference is the time of its last report."""
     PAUSED = "paused"
-    """It has used up what it was given, or failed."""
+    """It has used up its budget, or failed."""
     CANCELLED = "cancelled"
     FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What the last run that got to the end of the table found."""
+    """The result of the last run that reached the end of the table."""
 
     id: str
     sweep_ts: int
     ended_ms: int
     counts: Counts
     went_up_to: int | None = None
-    """In its table, which may keep longer than its strategy; None in runs of before this was on record."""
+    """The timestamp that it reached in its table, which may have a longer retention than its strategy; None in old
+    runs."""
     lacked: Undone | None = None
-    """What it lacked to do what a change of strategy had left."""
+    """What it lacked to complete a change of strategy."""
 
     @property
     def reach(self) -> int:
@@ -68,52 +125,52 @@ class Run:
     started_ms: int
     state: RunState = RunState.RUNNING
     attempt: int = 1
-    """How often somebody took it up."""
+    """How often the run was started or resumed."""
     why: str | None = None
     """Why it is paused."""
     ended_ms: int | None = None
     counts: Counts = NOTHING
-    """Of a run that is finished; of any other the ranges tell."""
+    """The counts of a finished run; those of an unfinished one are in its ranges."""
     last: LastRun | None = None
-    """The run before it that was finished."""
+    """The last finished run before it."""
     queue_passed: int = 0
-    """How far the conservative queue was judged when the run began."""
+    """The progress of the conservative queue when the run started."""
     taken_up_ms: int = 0
-    """When somebody last took it up: whoever does is heard of before the first page is done."""
+    """When it was last resumed. That counts as a report, before the first page is done."""
     written: Written = NONE
-    """What sweeps had ever counted in the table when the run began: what is written while it runs is for the next."""
+    """The writes that sweeps had ever counted in the table when the run started; later ones are for the next run."""
     strategy: SweepStrategy | None = None
-    """What its sweep timestamp was found for; None in runs of before this was on record."""
+    """The strategy that its sweep timestamp was computed for; None in old runs."""
     went_up_to: int = 0
-    """In its table; known when it is finished."""
+    """The timestamp that it reached in its table; known when it is finished."""
     lacked: Undone | None = None
 
     def may_go_on(self, strategy: SweepStrategy, reach: int) -> bool:
-        """Whether the table is still swept as when the run began, and as far. The sweep timestamp of a thorough table
-        is the present: published for conservative ones, it would cut all of them short of their retention."""
+        """Return whether the table is still swept with the same strategy, and at least as far. The sweep timestamp of a
+        thorough table is the present: published for conservative tables, it would end their retention early."""
         return self.strategy is strategy and self.horizon.sweep_ts <= reach
 
     @property
     def is_whole(self) -> bool:
-        """It began at the beginning of the table."""
+        """Return whether the run started at the beginning of the table."""
         return not self.stretches[0].first
 
     @property
     def is_open(self) -> bool:
-        """Somebody may go on with it."""
+        """Return whether the run can be resumed."""
         return self.state is not RunState.FINISHED
 
     @property
     def last_whole(self) -> LastRun | None:
-        """The last that got from the beginning of the table to its end: this one, or one before it. One that may judge
-        nothing, since nothing was old enough, has found nothing out about the table and does not count."""
+        """Return the last run that scanned the whole table: this one, or one before it. A run that could judge nothing,
+        since nothing was old enough, does not count."""
         if self.state is RunState.FINISHED and self.is_whole and self.went_up_to:
             ended_ms, sweep_ts = self.ended_ms or self.started_ms, self.horizon.sweep_ts
             return LastRun(self.id, sweep_ts, ended_ms, self.counts, self.went_up_to, self.lacked)
         return self.last if self.last and self.last.reach else None
 
     def is_of(self, other: Run) -> bool:
-        """The same run, taken up by the same."""
+        """Return whether both are the same attempt of the same run."""
         return (self.id, self.attempt) == (other.id, other.attempt)
 
 
@@ -122,13 +179,13 @@ class RangeState(NamedTuple):
     done: bool = False
     counts: Counts = NOTHING
     attempt: int = 0
-    """Who worked on it last."""
+    """The attempt that worked on it last."""
     at_ms: int = 0
-    """When it was last heard of."""
+    """The time of its last report."""
 
 
 class Standing(NamedTuple):
-    """A run as it stands now."""
+    """A run with the current state of its ranges."""
 
     run: Run
     ranges: list[RangeState]
@@ -138,7 +195,7 @@ class Standing(NamedTuple):
         return sum(each.done for each in self.ranges)
 
     def passed(self, store: Store) -> float:
-        """Ranges, and of those under way how much of their rows is behind the scan."""
+        """Return the number of ranges that are scanned, counting an unfinished range by the share of its rows."""
         places = zip(self.run.stretches, self.ranges, strict=True)
         return sum(
             1.0 if state.done else store.share_before(stretch, state.place.cell.row) if state.place else 0.0
@@ -173,7 +230,8 @@ class Runs:
         return self._parsed(table, found) if found else None
 
     def _parsed(self, table: TableRef, value: bytes) -> Run:
-        """Whoever scans looks at its run before each page, and one of ten thousand ranges takes long to parse."""
+        """Parse the run, or return the one parsed before: a scan reads its run before each page, and one with ten
+        thousand ranges takes long to parse."""
         if self._known is None or self._known[0] != value or self._known[1].table != table:
             self._known = value, _load_run(table, value)
         return self._known[1]
@@ -188,7 +246,7 @@ class Runs:
         return Standing(run, self.ranges(run)) if run else None
 
     def change(self, table: TableRef, change: Callable[[Run | None], Run]) -> Run:
-        """The run that stands afterwards; `change` may refuse by raising, and may be called several times."""
+        """Change the run and return the new one. `change` may raise to refuse, and may be called several times."""
 
         def changed(current: bytes | None) -> bytes:
             return _dump_run(change(_load_run(table, current) if current else None))
@@ -196,17 +254,18 @@ class Runs:
         return _load_run(table, self._store.update(LEGACY_SWEEPS, _run_cell(table), changed))
 
     def change_own(self, run: Run, **fields: Any) -> Run:
-        """Unless somebody else has taken it up, or another has begun."""
+        """Change the run, unless another process has resumed or replaced it. Return the current one."""
 
         def changed(current: Run | None) -> Run:
             if current is None:
-                raise NotFound(f"run: {run.id} of {run.table} is gone")
+                raise NotFound(f"run: {run.id} of {run.table} no longer exists")
             return replace(current, **fields) if current.is_of(run) else current
 
         return self.change(run.table, changed)
 
     def had_turn(self, table: TableRef, now_ms: int) -> None:
-        """However it ends: whoever can't even begin waits for its next turn behind all others, too."""
+        """Record that the table was scheduled, whatever the result: a table that can't be scanned also goes to the end
+        of the rotation."""
         self._store.update(LEGACY_SWEEPS, _turn_cell(table), lambda _: str(now_ms).encode())
 
     def last_turns(self, tables: Iterable[TableRef]) -> dict[TableRef, int]:
@@ -214,7 +273,7 @@ class Runs:
         return {cells[cell]: int(value) for cell, value in self._store.read(LEGACY_SWEEPS, list(cells)).items()}
 
     def ranges(self, run: Run) -> list[RangeState]:
-        """In the order of the table. A finished run has done all of them; what each has done is forgotten."""
+        """Return the ranges in the order of the table. A finished run has done all of them and keeps no details."""
         if run.state is RunState.FINISHED:
             return [RangeState(done=True) for _ in run.stretches]
         cells = [_range_cell(run, number) for number in range(len(run.stretches))]
@@ -226,14 +285,14 @@ class Runs:
         return _load_range(self._store.read(LEGACY_SWEEPS, [cell]).get(cell))
 
     def advance(self, run: Run, number: int, known: RangeState, new: RangeState) -> RangeState:
-        """From the state we know of; if another got ahead of us, from there on: the state that stands."""
+        """Replace the known state by the new one, unless another worker was faster. Return the current state."""
         cell = _range_cell(run, number)
         expected = _dump_range(known) if known.attempt else None
         with suppress(OutcomeUnknown):
             if self._set(cell, expected, new):
                 return new
             standing = self._store.read(LEGACY_SWEEPS, [cell]).get(cell)
-            # The same state in other words: those of a program that knew of fewer counts.
+            # The same state, encoded by an older version that knew fewer counts.
             if standing and _load_range(standing) == known and self._set(cell, standing, new):
                 return new
         return self.range(run, number)
@@ -243,7 +302,7 @@ class Runs:
         return self._store.compare_and_set(LEGACY_SWEEPS, cell.row, change)
 
     def stopped(self, run: Run) -> str | None:
-        """Why nobody should go on with this run, if so."""
+        """Return why this run must stop, or None."""
         now = self.of(run.table)
         if now is None or not now.is_of(run):
             return TAKEN_OVER
@@ -254,8 +313,7 @@ class Runs:
         return SWEEPING_PAUSED if Pauses(self._store).standing().holds(run.table) else None
 
     def forget(self, table: TableRef) -> None:
-        """Of a table that is gone: how far its run was. That there was one, a table that is created by the same name
-        forgets, whoever got to do this or not."""
+        """Remove the ranges of a dropped table's run. The run itself is ignored by a new table with the same name."""
         run = self.of(table)
         if run:
             self.forget_ranges(run)
@@ -273,7 +331,7 @@ def _turn_cell(table: TableRef) -> Cell:
 
 
 def _range_cell(run: Run, number: int) -> Cell:
-    """A row each: those who work side by side do not stand in each other's way."""
+    """Return the cell of a range. Each has its own row, so that workers do not contend."""
     return Cell(b"range:%s:%06d" % (run.id.encode(), number), _COLUMN)
 
 
@@ -338,3 +396,39 @@ def _load_range(value: bytes | None) -> RangeState:
 
 def _json(plain: dict[str, Any]) -> bytes:
     return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The progress of a scan for a log, read from the store, where the workers record it.
+# ---------------------------------------------------------------------------------------------------------------------
+
+log = structlog.get_logger(__name__)
+
+
+class ScanLog:
+    def __init__(self, store: Store, run: Run, dry_run: bool) -> None:
+        self._store = store
+        self._run = run
+        self._dry_run = dry_run
+
+    def log_progress(self, **more: object) -> None:
+        """Log the counts of the run, unless the store is too busy to be asked. A dry run records no counts."""
+        if self._dry_run:
+            log.info("scanning", dry_run=True, **more)
+            return
+        try:
+            standing = Standing(self._run, Runs(self._store).ranges(self._run))
+        except StoreError as error:
+            log.info("the progress of the scan is not available now", code=error.code, why=str(error))
+            return
+        cells, versions, deleted, *_ = standing.counts
+        log.info(
+            "scanning",
+            done=f"{standing.passed(self._store) / len(standing.ranges):.0%}",
+            ranges_done=standing.done,
+            ranges=len(standing.ranges),
+            cells=cells,
+            versions=versions,
+            deleted=deleted,
+            **more,
+        )

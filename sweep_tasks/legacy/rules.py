@@ -1,12 +1,12 @@
-"""What goes of a cell whose versions come by one after another, newest first. Pure: versions in, a plan out.
+"""The rules of a table scan: which versions of a cell are removable. Pure: versions in, a plan out.
 
-The queue tells the targeted sweep that a cell was written; here every stored version is such an entry, and the rules
-that judge it are the same (`sweep/rules.py`). Because the newest comes first, the first version of each segment between
-protections is the one that acts, and whatever it dooms has yet to come by. So a cell is never held in memory: what must
-be remembered of it between two pages of a scan is its place, and the few entries that act.
+In a targeted sweep, an entry of the queue says that a cell was written. Here every stored version is such an entry, and
+the same rules judge it (`sweep/rules.py`). Versions are read newest first, so the first version of each segment between
+protections is the one that acts, and the versions that it makes removable come after it. So a cell is never held in
+memory: between two pages, a scan only keeps its position and the few versions that act.
 
-Nothing is parked. What has to stay, because of a protection, a retention or a copy that is away, stays in the table,
-and the next scan finds it there.
+Nothing is parked. Versions that have to stay, because of a protection, a retention or an unavailable replica, stay in
+the table, and the next scan finds them there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,60 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from sweep_tasks.legacy.counts import Counts
 from sweep_tasks.model import SENTINEL_TS, Cell, StoredVersion, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Protection, Protections
-from sweep_tasks.sweep.rules import Entry, Looked, Marker, Plan, TableView, going, holder, too_young
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.sweep.rules import (
+    Entry,
+    Marker,
+    Plan,
+    Removal,
+    TableView,
+    holder,
+    is_truncated,
+    removal_for,
+    too_young,
+    truncated,
+)
+from sweep_tasks.transactions.outcomes import ABORTED
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The counts of a scan, which can be added up.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Counts(NamedTuple):
+    """What a scan has examined and deleted."""
+
+    cells: int = 0
+    versions: int = 0
+    """Versions that were examined."""
+    deleted: int = 0
+    aborted: int = 0
+    """Examined versions of transactions that never committed. They are deleted too."""
+    sentinels: int = 0
+    held: int = 0
+    """Cells in which a protection keeps versions that would be removed without it."""
+    waiting: int = 0
+    """Delete markers whose removal not every replica has confirmed."""
+    left: int = 0
+    """Removable versions that are left, because this run has written the most tombstones allowed in their row."""
+    batches: int = 0
+    tombstones: int = 0
+    """Tombstones that were written; none in a store that has no tombstones."""
+
+    def plus(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING = Counts()
+
 
 _NO_ID = 0
-"""Ids are only needed to park."""
+"""Ids are only needed to park, and a scan parks nothing."""
 
 
 class Acting(NamedTuple):
-    """A version that dooms others of its cell."""
+    """A version that makes older versions of its cell removable."""
 
     start: int
     commit: int
@@ -36,31 +78,33 @@ class Acting(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a scan stands, and what it must remember of the cell and of the row it stands in."""
+    """The position of a scan, and what it must remember of the current cell and row."""
 
     cell: Cell
     ts: int
     acting: tuple[Acting, ...] = ()
     sentinel: bool = False
-    """The cell has been given one."""
+    """A sentinel was written for the cell."""
     tombstones: int = 0
-    """Written into the row so far."""
+    """Tombstones written into the row so far."""
     held: bool = False
-    """A protection holds something in the cell."""
+    """A protection keeps versions of the cell."""
 
 
 class Judged(NamedTuple):
+    """What was decided about one page."""
+
     plan: Plan
     place: Place | None
-    """None at the end."""
+    """The position after the page; None at the end of the range."""
     counts: Counts
     with_marker: dict[Cell, int]
-    """Versions counted as deleted that are not if the delete marker of their cell has to wait."""
+    """Versions by cell that are counted as deleted, but are not if the cell's delete marker has to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRules:
-    """What is decided by, the same for all who scan the table in one run. Views and protections were read after the
+    """What a scan decides with, the same for all workers of a run. The view and the protections were read after the
     sweep timestamp was published."""
 
     table: TableRef
@@ -68,51 +112,52 @@ class TableRules:
     sweep_ts: int
     protections: Protections
     tombstones_per_row: int = 0
-    """A Cassandra read fails at 100 000 tombstones in a partition; what is over the cap is left to the next run."""
+    """A Cassandra read fails at 100 000 tombstones in a partition. The next run removes what is above this limit."""
 
     def starts(self, versions: Iterable[StoredVersion]) -> set[int]:
-        """Of the transactions whose outcome decides about these."""
+        """Return the start timestamps of the transactions whose outcome decides about these versions."""
         return {each.ts for each in versions if SENTINEL_TS < each.ts < self.sweep_ts}
 
     def judged(
         self, place: Place | None, versions: Sequence[StoredVersion], outcomes: Mapping[int, int], at_end: bool
     ) -> Judged:
-        """A page of a scan. Of the last cell more may come with the next page, unless this is the end."""
+        """Decide about one page. The last cell may continue on the next page, unless this is the end."""
         page = _Page(self)
-        under_way = _CellUnderWay.at(place, page) if place else None
+        current = _CurrentCell.at(place, page) if place else None
         for cell, found in groupby(versions, key=lambda each: each.cell):
-            if under_way is None or under_way.cell != cell:
-                if under_way:
-                    under_way.finish()
-                page.enter(cell, under_way.cell.row if under_way else None)
-                under_way = _CellUnderWay(cell, page)
-            under_way.see(found, outcomes)
-        if under_way and at_end:
-            under_way.finish()
-        elif under_way:
-            under_way.emit()
-        going_on = under_way.place() if under_way and not at_end else None
+            if current is None or current.cell != cell:
+                if current:
+                    current.finish()
+                page.start_cell(cell, current.cell.row if current else None)
+                current = _CurrentCell(cell, page)
+            current.add_versions(found, outcomes)
+        if current and at_end:
+            current.finish()
+        elif current:
+            current.emit()
+        position = current.place() if current and not at_end else None
         counts = Counts(versions=len(versions), batches=1, **page.counted)
-        return Judged(page.plan, going_on, counts, page.with_marker)
+        return Judged(page.plan, position, counts, page.with_marker)
 
 
 @dataclass(slots=True)
 class _Page:
-    """What is decided about one page."""
+    """Collects what is decided about one page."""
 
     rules: TableRules
     plan: Plan = field(default_factory=Plan)
     counted: Counter[str] = field(default_factory=Counter)
     with_marker: dict[Cell, int] = field(default_factory=dict)
     tombstones: int = 0
-    """In the row under way."""
+    """Tombstones in the current row."""
 
-    def enter(self, cell: Cell, row: bytes | None) -> None:
+    def start_cell(self, cell: Cell, row: bytes | None) -> None:
         self.counted["cells"] += 1
         if cell.row != row:
             self.tombstones = 0
 
     def may_write(self, tombstones: int, versions: int) -> bool:
+        """Reserve tombstones in the current row, and return False if that exceeds the limit."""
         cap = self.rules.tombstones_per_row
         if cap and self.tombstones + tombstones > cap:
             self.counted["left"] += versions
@@ -124,25 +169,26 @@ class _Page:
 
 @dataclass(slots=True)
 class _Run:
-    """Versions of a cell, one behind the other, that go for the same reason."""
+    """Consecutive versions of a cell that are removable for the same reason."""
 
-    looked: Looked | None
+    removal: Removal | None
     newest: int
     oldest: int
     versions: int = 0
     sentinel: bool = False
-    """Something goes that somebody could have seen, and nothing but a sentinel would tell."""
+    """A committed version is removed that a reader could have read, so a sentinel is needed."""
 
 
-class _CellUnderWay:
-    """A cell whose versions are coming by."""
+class _CurrentCell:
+    """The cell whose versions are being read."""
 
     def __init__(self, cell: Cell, page: _Page) -> None:
         self.cell = cell
         self._page = page
         self._rules = page.rules
         self._acting: dict[Protection | None, Acting] = {}
-        self._doomed: list[Looked] = []
+        self._removals: list[Removal] = []
+        self._truncated: Removal | None = None
         self._marker: Marker | None = None
         self._runs: list[_Run] = []
         self._sentinel = False
@@ -150,8 +196,9 @@ class _CellUnderWay:
         self._last: int | None = None
 
     @classmethod
-    def at(cls, place: Place, page: _Page) -> _CellUnderWay:
-        """Who goes on may know of other protections, but only of fewer: those that act are judged anew."""
+    def at(cls, place: Place, page: _Page) -> _CurrentCell:
+        """Return the cell at a stored position. There may be fewer protections now than then, never more, so the acting
+        versions are judged again."""
         page.tombstones = place.tombstones
         found = cls(place.cell, page)
         found._sentinel, found._last, found._held = place.sentinel, place.ts, place.held
@@ -166,57 +213,64 @@ class _CellUnderWay:
 
     # --- deciding -------------------------------------------------------------------------------------------------
 
-    def see(self, versions: Iterable[StoredVersion], outcomes: Mapping[int, int]) -> None:
+    def add_versions(self, versions: Iterable[StoredVersion], outcomes: Mapping[int, int]) -> None:
+        """Decide about the next versions of the cell, newest first."""
         run: _Run | None = None
         for _, ts, empty in versions:
-            looked = self._dooming(ts)
+            removal = self._removal_of(ts)
+            was_visible = False
             if ts >= self._rules.sweep_ts:
-                goes = False
+                remove = False
             elif ts == SENTINEL_TS:
-                goes = looked is not None or self._speaks_for_nobody()
+                remove = removal is not None or self._is_obsolete_sentinel()
+            elif removal and removal.truncated:
+                remove = True
             elif outcomes[ts] == ABORTED:
-                goes = True
+                remove = True
                 self._page.counted["aborted"] += 1
             else:
-                goes = looked is not None
-                if not goes:
-                    self._held |= any(self._acting)  # without the protection, what acts would have taken it along
+                remove = was_visible = removal is not None
+                if not remove:
+                    self._held |= any(self._acting)  # without the protection, the acting version would remove it
                     self._act(Acting(ts, outcomes[ts], empty))
             self._last = ts
-            run = self._extended(run, looked, ts) if goes else None
-            if run and looked and looked.sentinel and outcomes[ts] != ABORTED:
+            run = self._extend(run, removal, ts) if remove else None
+            if run and removal and removal.sentinel and was_visible:
                 run.sentinel = True
 
-    def _dooming(self, ts: int) -> Looked | None:
-        return next((each for each in self._doomed if each.range.first <= ts < each.range.end), None)
+    def _removal_of(self, ts: int) -> Removal | None:
+        if ts != SENTINEL_TS and is_truncated(ts, self._rules.view):
+            self._truncated = self._truncated or truncated(self.cell, self._rules.view)
+            return self._truncated
+        return next((each for each in self._removals if each.range.first <= ts < each.range.end), None)
 
-    def _speaks_for_nobody(self) -> bool:
-        """A sentinel of a table that is thorough by now, whatever else its cell holds: it could only tell readers below
-        the threshold of the sweep that wrote it, and those are turned away by the threshold. Where sentinels are
-        written, only one that is alone in a cell of a table that was emptied."""
+    def _is_obsolete_sentinel(self) -> bool:
+        """Return True if the sentinel of this cell is not needed any more. In a table that is thorough now, none is
+        needed: it is for readers below the threshold of the sweep that wrote it, and the threshold already refuses
+        those. In a conservative table, one that is alone in its cell after a truncation is not needed."""
         view = self._rules.view
         return view.strategy is SweepStrategy.THOROUGH or (view.mark > 0 and self._last is None)
 
     def _act(self, found: Acting) -> None:
-        """Only what committed below the sweep timestamp hides what is older from every reader there. In each segment
-        the greatest start acts: the first that comes by."""
+        """Let a version act: it makes older versions removable if it committed below the sweep timestamp. In each
+        segment only the greatest start acts, which is the first one that is read."""
         rules = self._rules
         entry = Entry(rules.table, _NO_ID, self.cell, *found)
         if found.commit >= rules.sweep_ts or too_young(entry, rules.view):
             return
-        held_by = holder(entry, rules.protections)
+        held_by = holder(entry, rules.view, rules.protections)
         if held_by in self._acting:
             return
         self._acting[held_by] = found
         self._held |= held_by is not None and found.delete and rules.view.strategy is SweepStrategy.THOROUGH
-        looked = going(entry, held_by, rules.view.strategy, rules.view)
-        if looked:
-            self._doomed.append(looked)
-            self._marker = looked.marker or self._marker
+        removal = removal_for(entry, held_by, rules.view.strategy, rules.view)
+        if removal:
+            self._removals.append(removal)
+            self._marker = removal.marker or self._marker
 
-    def _extended(self, run: _Run | None, looked: Looked | None, ts: int) -> _Run:
-        if run is None or looked is None or run.looked is not looked:
-            run = _Run(looked, ts, ts)
+    def _extend(self, run: _Run | None, removal: Removal | None, ts: int) -> _Run:
+        if run is None or removal is None or run.removal is not removal:
+            run = _Run(removal, ts, ts)
             self._runs.append(run)
         run.oldest = ts
         run.versions += 1
@@ -225,11 +279,11 @@ class _CellUnderWay:
     # --- planning -------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """All versions have come by: a delete marker goes together with what is left below it."""
+        """Plan the end of a cell whose versions are all read: a delete marker is removed with the versions below it."""
         self._page.counted["held"] += self._held
         if self._marker:
-            below = [run for run in self._runs if run.looked and run.looked.marker]
-            self._runs = [run for run in self._runs if not (run.looked and run.looked.marker)]
+            below = [run for run in self._runs if run.removal and run.removal.marker]
+            self._runs = [run for run in self._runs if not (run.removal and run.removal.marker)]
             versions = 1 + sum(run.versions for run in below)
             if self._page.may_write(2, versions):
                 self._page.plan.markers.setdefault(self._rules.table, []).append(self._marker)
@@ -237,7 +291,7 @@ class _CellUnderWay:
         self.emit()
 
     def emit(self) -> None:
-        """What has come by so far. The delete marker stays: it may go only when nothing is left below it."""
+        """Plan what was decided so far. A delete marker stays until all versions below it are read."""
         table, plan = self._rules.table, self._page.plan
         for run in self._runs:
             if not self._page.may_write(1, run.versions):
@@ -249,6 +303,5 @@ class _CellUnderWay:
             if run.versions == 1:
                 plan.exact.setdefault(table, []).append((self.cell, run.newest))
             else:
-                gone = VersionRange(self.cell, run.oldest, run.newest + 1)
-                plan.ranges.setdefault(table, []).append(gone)
+                plan.ranges.setdefault(table, []).append(VersionRange(self.cell, run.oldest, run.newest + 1))
         self._runs = []

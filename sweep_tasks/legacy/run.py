@@ -1,11 +1,12 @@
-"""Sweeping a table by scanning it: begin, go on, stop, and tell how far it is.
+"""Sweeping a table by scanning it: start, resume, pause and cancel a run.
 
-    fresh timestamp → leases → how far → ranges → publish → table → protections → scan, range by range
+    fresh timestamp → leases → horizon → ranges → publish → table → protections → scan, range by range
 
-The order is that of the targeted sweep, and so is the argument: the threshold is published before protections are read
-and before the first page is. Whoever could still commit below it had written its values before, so the scan meets them;
-whoever protects later sees the threshold. A run that is taken up again, after whatever time, publishes and reads again
-and goes on with the sweep timestamp it began with; so it goes on only if the table is still swept as it was then.
+The order of steps is that of the targeted sweep, and so is the reason: the threshold is published before protections
+and the first page are read. A transaction that could still commit below the threshold has written its values before, so
+the scan sees them; a protection that is created later sees the threshold. A run that is resumed, after any time,
+publishes and reads again and keeps the sweep timestamp that it started with. So it is resumed only if the table is
+still swept as then.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from sweep_tasks.clock import Clock, from_ms
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import LegacySweepOutdated, LegacySweepRunning, NotFound, StoreError, UnknownTable
-from sweep_tasks.legacy.counts import Counts
-from sweep_tasks.legacy.due import Undone
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.errors import AlreadyExists, LegacySweepOutdated, NotFound, StoreError, UnknownTable
+from sweep_tasks.journal.journal import Act, Detail, Journal
+from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.legacy.order import LegacyOrder, swept_strategy
 from sweep_tasks.legacy.progress import (
     CANCELLED,
@@ -34,24 +38,25 @@ from sweep_tasks.legacy.progress import (
     Runs,
     RunState,
     Standing,
+    Undone,
 )
-from sweep_tasks.legacy.rules import TableRules
-from sweep_tasks.legacy.scan import Ledger, Limits, Passing, Scanned, Scanner
-from sweep_tasks.legacy.settling import lacked, queue_passed, settle
+from sweep_tasks.legacy.rules import Counts, TableRules
+from sweep_tasks.legacy.scan import Ledger, Limits, MemoryLedger, Scanned, Scanner
+from sweep_tasks.legacy.strategy_changes import lacked, queue_passed, settle
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.activity import Activity
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
-from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import TableView
+from sweep_tasks.sweep.run import retention_s
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.activity import Activity
+from sweep_tasks.tables.pauses import Pauses
 
 
 @dataclass(slots=True)
 class LegacySummary:
-    """What a run has done by now, as a document that a person or a program reads."""
+    """What a run has done so far. Between processes and in an XCom it is one JSON document."""
 
     run: str
     table: str
@@ -61,23 +66,27 @@ class LegacySummary:
     ranges: int
     ranges_done: int
     counts: Counts
-    """Of the whole run, earlier attempts included."""
+    """Counts of the whole run, including earlier attempts."""
     this_time: Counts
-    """Of this attempt."""
+    """Counts of this attempt."""
     attempt: int = 1
     stopped: str | None = None
-    """Why it ended before the end of the table: cells, seconds, cancelled, interrupted, taken over, sweeping paused."""
+    """Why it stopped before the end of the table: cells, seconds, cancelled, interrupted, taken over, sweeping
+    paused."""
     still_due: Undone | None = None
-    """Why what a change of strategy has left was not done by it."""
+    """Why the scan that a change of strategy requires is still due."""
     workers: int = 0
-    """Processes of Spark that scanned; none where one process did everything."""
+    """The number of Spark processes that scanned; 0 if one process did everything."""
     seconds: dict[str, float] = field(default_factory=dict)
+    engine: str | None = None
+    """What carried out the scan. The document of a scan in this process has no such key."""
 
     def document(self) -> dict[str, Any]:
-        return {
+        """Return the summary as JSON types. `parse` is the inverse."""
+        plain = {
             "run": self.run,
             "table": self.table,
-            "strategy": self.strategy,
+            "strategy": self.strategy.value,
             "sweep_ts": self.sweep_ts,
             "dry_run": self.dry_run,
             "ranges": self.ranges,
@@ -86,10 +95,19 @@ class LegacySummary:
             "this_time": self.this_time._asdict(),
             "attempt": self.attempt,
             "stopped": self.stopped,
-            "still_due": self.still_due,
+            "still_due": self.still_due.value if self.still_due else None,
             "workers": self.workers,
             "seconds": {phase: round(took, 3) for phase, took in self.seconds.items()},
         }
+        return plain if self.engine is None else plain | {"engine": self.engine}
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> LegacySummary:
+        counts = {name: document[name] for name in Counts._fields}
+        return _SUMMARY.validate_python({**document, "counts": counts})
+
+
+_SUMMARY = TypeAdapter(LegacySummary)
 
 
 class LegacySweep:
@@ -100,7 +118,7 @@ class LegacySweep:
         self.owner = owner or f"{socket.gethostname()}:{os.getpid()}"
         self._runs = Runs(store)
 
-    # --- beginning and ending -------------------------------------------------------------------------------------
+    # --- starting and ending --------------------------------------------------------------------------------------
 
     def start(
         self,
@@ -110,9 +128,9 @@ class LegacySweep:
         instead_of: Run | None = None,
         run_id: str | None = None,
     ) -> Run:
-        """A new run, from the start of the table or of the order's rows. One that is under way on the table is not
-        interrupted, unless asked for; one that is paused or cancelled is dropped. Who takes over what it knows to be
-        cut off names it: another may have been quicker."""
+        """Start a new run at the beginning of the table or of the order's rows. An active run of the table is not
+        interrupted unless `take_over` is set; a paused or cancelled one is dropped. `instead_of` names the run that was
+        found to be cut off: the call is refused if another process has replaced it meanwhile."""
         if not order.dry_run:
             Pauses(self._store).check(order.table)
         strategy = swept_strategy(self._store, order.table)
@@ -132,38 +150,37 @@ class LegacySweep:
             return new
         dropped: list[Run] = []
 
-        def begun(current: Run | None) -> Run:
+        def start(current: Run | None) -> Run:
             dropped[:] = [current] if current else []
             if current and current.id == new.id:
-                return current  # our answer was lost
+                return current  # the answer to our earlier request was lost
             may_take_over = take_over and (instead_of is None or (current is not None and current.is_of(instead_of)))
             if current and current.state is RunState.RUNNING and not may_take_over:
-                raise under_way(Standing(current, self._runs.ranges(current)))
+                raise active_run(Standing(current, self._runs.ranges(current)))
             return replace(new, last=current.last_whole if current else None)
 
-        started = self._runs.change(order.table, begun)
+        started = self._runs.change(order.table, start)
         for run in dropped:
             if run.id != started.id:
                 self._runs.forget_ranges(run)
         return started
 
     def resume(self, table: TableRef, known: Run | None = None) -> Run:
-        """The run of the table that is not finished, taken up where it stands: paused, cancelled, or cut off. Whoever
-        decided that by what it knew of the run is refused if somebody else was quicker, and everybody if the table may
-        not be swept like that any more."""
+        """Resume the unfinished run of the table where it stopped: paused, cancelled or cut off. Refuse if another
+        process has changed the run since `known` was read, or if the table may not be swept like that any more."""
         Pauses(self._store).check(table)
         strategy = swept_strategy(self._store, table)
         reach = horizon_now(strategy, self._store, self._settings, self._clock).sweep_ts
         ours: Run | None = None
 
-        def taken_up(current: Run | None) -> Run:
+        def resume(current: Run | None) -> Run:
             nonlocal ours
             if current is None or not current.is_open:
-                raise NotFound(f"run: {table} has none to go on with; start one", field="run")
+                raise NotFound(f"run: {table} has no run to resume; start one", field="run")
             if current == ours:
-                return current  # our answer was lost
+                return current  # the answer to our earlier request was lost
             if known and not current.is_of(known):
-                raise under_way(Standing(current, self._runs.ranges(current)))
+                raise active_run(Standing(current, self._runs.ranges(current)))
             if not current.may_go_on(strategy, reach):
                 raise LegacySweepOutdated(table, current.id)
             ours = replace(
@@ -172,34 +189,34 @@ class LegacySweep:
             )  # fmt: skip
             return ours
 
-        return self._runs.change(table, taken_up)
+        return self._runs.change(table, resume)
 
-    def let_go(self, table: TableRef) -> bool:
-        """Whoever was at work under our name was ended from outside. Others need not wait until that counts as silent,
-        and if it should still be alive it stops behind its page. False if there was nothing to let go of."""
+    def release(self, table: TableRef) -> bool:
+        """Pause the run of a process of the same owner that was killed, so that others need not wait until it counts as
+        silent. If it is still alive, it stops after its current page. Return False if there was no such run."""
         done = False
 
-        def paused(current: Run | None) -> Run:
+        def pause(current: Run | None) -> Run:
             nonlocal done
             if current is None:
-                raise NotFound(f"run: {table} has none")
+                raise NotFound(f"run: {table} has no run")
             done = current.owner == self.owner and current.state is RunState.RUNNING
             ended_ms = self._clock.now_ms()
             return replace(current, state=RunState.PAUSED, why=INTERRUPTED, ended_ms=ended_ms) if done else current
 
         with suppress(NotFound):
-            self._runs.change(table, paused)
+            self._runs.change(table, pause)
         return done
 
     def cancel(self, table: TableRef) -> Run:
-        """Whoever works on it stops behind its next page. It can be taken up again."""
+        """Cancel the run. The process that works on it stops after its next page. The run can be resumed."""
 
-        def cancelled(current: Run | None) -> Run:
+        def cancel(current: Run | None) -> Run:
             if current is None or not current.is_open:
-                raise NotFound(f"run: {table} has none that could be cancelled")
+                raise NotFound(f"run: {table} has no run to cancel")
             return replace(current, state=RunState.CANCELLED, why=None, ended_ms=self._clock.now_ms())
 
-        return self._runs.change(table, cancelled)
+        return self._runs.change(table, cancel)
 
     def standing(self, table: TableRef) -> Standing | None:
         return self._runs.standing(table)
@@ -207,20 +224,21 @@ class LegacySweep:
     # --- the work -------------------------------------------------------------------------------------------------
 
     def sweep(self, order: LegacyOrder, horizon: Horizon | None = None, take_over: bool = False) -> LegacySummary:
-        """All of a new run, in this process."""
+        """Carry out a new run in this process."""
         return self.work(self.start(order, horizon, take_over), order)
 
     def work(
         self, run: Run, order: LegacyOrder, watched: Callable[[Ledger], Ledger] = lambda ledger: ledger
     ) -> LegacySummary:
-        """As much of a run as the order allows, in this process. Who wants to watch stands in for the ledger."""
-        ledger: Ledger = Passing() if order.dry_run else self._runs
+        """Carry out as much of a run as the order allows, in this process. `watched` may wrap the ledger to follow
+        it."""
+        ledger: Ledger = MemoryLedger() if order.dry_run else self._runs
         with self.working(run, order) as (rules, summary):
             scanner = Scanner(self._store, rules, watched(ledger), self.limits(order), self._clock)
-            self.add_up(run, summary, self._scanned(scanner, run, order.dry_run))
+            self.add_up(run, summary, self._scan(scanner, run, order.dry_run))
         return summary
 
-    def _scanned(self, scanner: Scanner, run: Run, dry_run: bool) -> Iterator[Scanned]:
+    def _scan(self, scanner: Scanner, run: Run, dry_run: bool) -> Iterator[Scanned]:
         for number in self.numbers_left(run, dry_run):
             scanned = scanner.scan(run, number)
             yield scanned
@@ -228,24 +246,27 @@ class LegacySweep:
                 return
 
     def numbers_left(self, run: Run, dry_run: bool) -> list[int]:
-        """Of the ranges that are not done."""
+        """Return the numbers of the ranges that are not done."""
         if dry_run:
             return list(range(len(run.stretches)))
         return [number for number, state in enumerate(self._runs.ranges(run)) if not state.done]
 
     @contextmanager
     def working(self, run: Run, order: LegacyOrder) -> Iterator[tuple[TableRules, LegacySummary]]:
-        """Around the work, whoever does it: what it is decided by, and a summary to be added up. In the end the run is
-        finished, or paused with the reason."""
+        """Surround the work of either engine: yield the rules to judge by and the summary to fill. At the end the run
+        is finished, or paused with the reason. The journal has one entry before and one after."""
         began = time.perf_counter()
         try:
-            rules = self._published(run, order.dry_run)
-            summary = LegacySummary(
-                run.id, str(run.table), rules.view.strategy, run.horizon.sweep_ts, order.dry_run, len(run.stretches),
-                0, Counts(), Counts(), run.attempt,
-            )  # fmt: skip
-            summary.seconds["publish"] = time.perf_counter() - began
-            yield rules, summary
+            with self._record(run, order.dry_run) as act:
+                rules = self._publish(run, order.dry_run)
+                summary = LegacySummary(
+                    run.id, str(run.table), rules.view.strategy, run.horizon.sweep_ts, order.dry_run,
+                    len(run.stretches), 0, Counts(), Counts(), run.attempt,
+                )  # fmt: skip
+                summary.seconds["publish"] = time.perf_counter() - began
+                yield rules, summary
+                did = summary.this_time
+                act.add(versions=did.versions, deleted=did.deleted, stopped=summary.stopped)
         except BaseException as error:
             if not order.dry_run:
                 with suppress(StoreError, NotFound):
@@ -255,15 +276,29 @@ class LegacySweep:
         if not order.dry_run:
             self._end(run, summary, rules.view)
 
-    def _published(self, run: Run, dry_run: bool) -> TableRules:
-        """The threshold, then the table, then the protections. What is read after the threshold was published holds for
-        all of the run.
+    def _record(self, run: Run, dry_run: bool) -> AbstractContextManager[Act]:
+        if dry_run:
+            return nullcontext(Act())
+        record_lowered(self._store, self._settings, self._clock)
+        details: dict[str, Detail] = {
+            "run": run.id,
+            "attempt": run.attempt,
+            "strategy": run.strategy,
+            "sweep_ts": run.horizon.sweep_ts,
+            "retention_s": retention_s(self._settings, run.strategy),
+        }
+        return Journal(self._store, self._clock).record("legacy sweep", str(run.table), **details)
 
-        The sweep timestamp was found for the strategy that the table had then, and only that one's threshold is raised
-        to it: the tables of another may keep for longer. A table that has another strategy by now is left alone."""
+    def _publish(self, run: Run, dry_run: bool) -> TableRules:
+        """Publish the threshold, then read the table, then the protections. What is read after the threshold was
+        published holds for the whole run.
+
+        The sweep timestamp was computed for the strategy that the table had then, and only the threshold of that
+        strategy is raised: tables of another strategy may keep versions for longer. A table with another strategy by
+        now is refused."""
         if run.strategy is not None and not dry_run:
             Thresholds(self._store).raise_strategy(run.strategy, run.horizon.sweep_ts)
-        view = SweepView.published(self._store, run.horizon, dry_run, [run.table]).tables.get(run.table)
+        view = SweepView.publish(self._store, run.horizon, dry_run, [run.table]).tables.get(run.table)
         if view is None:
             raise UnknownTable(run.table)
         if view.strategy is not run.strategy:
@@ -273,7 +308,7 @@ class LegacySweep:
         return TableRules(run.table, view, run.horizon.sweep_ts, protections, cap)
 
     def limits(self, order: LegacyOrder, workers: int = 1, ranges: int = 1) -> Limits:
-        """For each of so many who share the work."""
+        """Return the limits of each worker, if this many workers and ranges share the work."""
         until_ms = self._clock.now_ms() + round(order.max_seconds * 1000) if order.max_seconds else None
         return Limits(
             order.batch or self._settings.legacy_batch_versions,
@@ -294,7 +329,8 @@ class LegacySweep:
             summary.counts, summary.ranges_done = standing.counts, standing.done
 
     def _end(self, run: Run, summary: LegacySummary, view: TableView) -> None:
-        """Only who still has the run forgets its ranges: whoever took it up goes by them."""
+        """Finish or pause the run. Its ranges are removed only if the run is still ours: a process that has resumed it
+        needs them."""
         if summary.ranges_done == summary.ranges:
             sweep_ts = run.horizon.sweep_ts
             went_up_to = sweep_ts if view.horizon is None else min(view.horizon, sweep_ts)
@@ -318,8 +354,15 @@ def new_run_id() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def under_way(standing: Standing) -> LegacySweepRunning:
+def active_run(standing: Standing) -> AlreadyExists:
+    """The error for a table that another run is sweeping."""
     run = standing.run
-    return LegacySweepRunning(
-        run.table, run.id, run.owner, str(from_ms(run.started_ms)), str(from_ms(standing.heard_of_ms))
+    return AlreadyExists(
+        f"table: {run.table} is being swept by run {run.id} of {run.owner} since {from_ms(run.started_ms)}, last "
+        f"active at {from_ms(standing.heard_of_ms)}; wait for it, or cancel it ('sweepflow legacy-sweep {run.table} "
+        "--cancel') and resume it manually; a run that stays inactive is resumed automatically (setting "
+        "legacy_silent_s)",
+        table=run.table,
+        run=run.id,
+        owner=run.owner,
     )

@@ -1,9 +1,9 @@
-"""The scan of one range: a page of versions, how their transactions ended, what goes, and where it stands.
+"""Scans one range of a table, page by page.
 
     page → commit timestamps → sentinels → tombstones → delete markers → progress
 
-Progress comes last: whoever goes on after a crash repeats at most one page, and repeating changes nothing. Values are
-never fetched, and no more than a page is held at a time, however many versions a row or a cell has.
+Progress is stored last: a scan that resumes after a crash repeats at most one page, and repeating a page changes
+nothing. Values are never read, and only one page is held in memory, even if a row or a cell has more versions.
 """
 
 from __future__ import annotations
@@ -13,19 +13,64 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
+from sweep_tasks import retries
 from sweep_tasks.clock import Clock
-from sweep_tasks.collecting import collected_seldom
 from sweep_tasks.errors import StoreError
-from sweep_tasks.legacy.counts import NOTHING, Counts
-from sweep_tasks.legacy.pace import BatchSize, Pace
 from sweep_tasks.legacy.progress import RangeState, Run
-from sweep_tasks.legacy.rules import Place, TableRules
+from sweep_tasks.legacy.rules import NOTHING, Counts, Place, TableRules
 from sweep_tasks.model import Cell, StoredVersion
+from sweep_tasks.processes import collected_seldom
 from sweep_tasks.store.contract import Store, Stretch
 from sweep_tasks.sweep.actions import Actions
-from sweep_tasks.sweep.deletions import Deletions
-from sweep_tasks.sweep.tally import Tally
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.tables.deletions import Deletions, Tally
+from sweep_tasks.transactions.outcomes import CommitTable
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The size of a page and the rate: pages shrink when the store is overloaded and grow back, and the number of versions
+# per second is limited.
+# ---------------------------------------------------------------------------------------------------------------------
+
+LEAST_BATCH = 50
+
+
+class BatchSize:
+    """The size of the next page: halved by each failure, a quarter larger after each success, up to a maximum."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._failures = 0
+        self.now = most
+
+    def grow(self) -> None:
+        """Grow the page after a success."""
+        self._failures = 0
+        self.now = min(self._most, self.now + max(1, self.now // 4))
+
+    def shrink(self) -> float | None:
+        """Shrink the page. Returns the seconds to wait before the next attempt, or None if there should be none."""
+        self._failures += 1
+        self.now = max(min(LEAST_BATCH, self._most), self.now // 2)
+        if self._failures >= retries.SCANNED_PAGE.attempts:
+            return None
+        return retries.SCANNED_PAGE.pause_s(self._failures - 1)
+
+
+class RateLimit:
+    """Limits the average number of versions per second; 0 means no limit."""
+
+    def __init__(self, per_s: float, clock: Clock) -> None:
+        self._per_s = per_s
+        self._clock = clock
+        self._due_ms = float(clock.now_ms())
+
+    def wait_for(self, versions: int) -> None:
+        """Wait for as long as these versions should have taken. Unused time is not saved for later."""
+        if not self._per_s:
+            return
+        now = self._clock.now_ms()
+        self._due_ms = max(self._due_ms, now) + 1000 * versions / self._per_s
+        self._clock.sleep((self._due_ms - now) / 1000)
+
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +79,7 @@ CELLS, SECONDS = "cells", "seconds"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What those who scan one after the other may do. 0 or None is no limit."""
+    """The limits of one scan. 0 or None means no limit."""
 
     batch: int
     versions_per_s: float = 0
@@ -44,18 +89,18 @@ class Limits:
 
 
 class Ledger(Protocol):
-    """Where it is kept how far each range is: `Runs`, in the store."""
+    """Stores the progress of each range. `Runs` keeps it in the store."""
 
     def range(self, run: Run, number: int) -> RangeState: ...
 
     def advance(self, run: Run, number: int, known: RangeState, new: RangeState) -> RangeState: ...
 
     def stopped(self, run: Run) -> str | None:
-        """Why nobody should go on with this run, if so."""
+        """Return why this run must stop, or None to continue."""
 
 
-class Passing:
-    """A ledger in memory, for a dry run, which leaves nothing behind."""
+class MemoryLedger:
+    """Keeps the progress in memory, for a dry run, which stores nothing."""
 
     def __init__(self) -> None:
         self._ranges: dict[int, RangeState] = {}
@@ -72,15 +117,17 @@ class Passing:
 
 
 class Scanned(NamedTuple):
-    """What became of a range in this attempt."""
+    """The result of scanning a range in this attempt."""
 
     state: RangeState
     counts: Counts
-    """Of this attempt alone."""
+    """The counts of this attempt alone."""
     stopped: str | None = None
 
 
 class Scanner:
+    """Scans ranges of one table."""
+
     def __init__(self, store: Store, rules: TableRules, ledger: Ledger, limits: Limits, clock: Clock) -> None:
         self._store = store
         self._rules = rules
@@ -90,34 +137,34 @@ class Scanner:
         self._commits = CommitTable(store)
         self._actions = Actions(store, limits.dry_run)
         self._batch = BatchSize(limits.batch)
-        self._pace = Pace(limits.versions_per_s, clock)
+        self._pace = RateLimit(limits.versions_per_s, clock)
         self._cells = 0
         self._deleted = Tally()
 
     def scan(self, run: Run, number: int) -> Scanned:
-        """One range, from where it stands to its end, unless something ends it before."""
+        """Scan one range from its progress to its end, unless a limit or a stop ends it before."""
         scanned = Scanned(self._ledger.range(run, number), NOTHING)
         try:
             with collected_seldom():
                 while not scanned.state.done and not scanned.stopped:
                     scanned = self._next(run, number, scanned)
         finally:
-            Deletions(self._store).add(self._deleted.taken(), self._clock.now_ms())
+            Deletions(self._store).add(self._deleted.take(), self._clock.now_ms())
         return scanned
 
     def _next(self, run: Run, number: int, so_far: Scanned) -> Scanned:
-        """A page further. Again with less at a time where the store can't keep up: all of it may be done twice."""
+        """Scan the next page. Retries with a smaller page if the store is overloaded: repeating a page is safe."""
         while True:
             try:
                 scanned = self._page(run, number, so_far)
             except StoreError as error:
-                pause_s = self._batch.failed() if error.retryable else None
+                pause_s = self._batch.shrink() if error.retryable else None
                 if pause_s is None:
                     raise
-                log.info("a page is tried again", table=str(self._rules.table), versions=self._batch.now)
+                log.info("retrying a page with fewer versions", table=str(self._rules.table), versions=self._batch.now)
                 self._clock.sleep(pause_s)
             else:
-                self._batch.succeeded()
+                self._batch.grow()
                 return scanned
 
     def _page(self, run: Run, number: int, so_far: Scanned) -> Scanned:
@@ -129,7 +176,7 @@ class Scanner:
         new = RangeState(place, done, state.counts.plus(page), run.attempt, self._clock.now_ms())
         state = self._ledger.advance(run, number, state, new)
         self._cells += page.cells
-        self._pace.passed(page.versions)
+        self._pace.wait_for(page.versions)
         return Scanned(state, so_far.counts.plus(page))
 
     def _stopped(self, run: Run) -> str | None:
@@ -146,7 +193,7 @@ class Scanner:
             table, limit=self._batch.now, after=(place.cell, place.ts) if place else None, stretch=stretch
         )
         versions = self._within_limit(page.items, place.cell if place else None)
-        outcomes = self._commits.settled(self._rules.starts(versions), self._limits.dry_run)
+        outcomes = self._commits.abort_unfinished(self._rules.starts(versions), self._limits.dry_run)
         done = page.resume is None and len(versions) == len(page.items)
         judged = self._rules.judged(place, versions, outcomes, at_end=done)
         applied = self._actions.apply(judged.plan, {table: self._rules.view})
@@ -161,7 +208,7 @@ class Scanner:
         return judged.place, done, counts
 
     def _within_limit(self, versions: list[StoredVersion], under_way: Cell | None) -> list[StoredVersion]:
-        """Up to the last cell that may still be examined: the whole page, as a rule."""
+        """Return the versions up to the last cell that may still be examined, usually the whole page."""
         left = self._limits.cells - self._cells
         for number, version in enumerate(versions if self._limits.cells else ()):
             if version.cell != under_way:

@@ -1,1 +1,1 @@
-"""What the DAG files import: operators, pools, params, alerts."""
+"""What the DAG files import: operators, forms and pools."""

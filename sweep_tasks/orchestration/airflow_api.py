@@ -1,7 +1,7 @@
-"""Airflow's REST API, as much of it as a sweep needs.
+"""A client for the parts of Airflow's REST API that a sweep needs.
 
-A task has no access to Airflow's database, and what it may ask the scheduler for does not include pools. So it logs in
-like anybody else, as a user who may only look.
+A task has no access to Airflow's database, and the interface of a task has no pools. So it logs in to the API as a user
+with read permissions only.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from sweep_tasks.errors import AirflowHasNone, AirflowHasOne, AirflowNotReady, AirflowUnreachable
+from sweep_tasks.errors import AirflowHasNone, AirflowNotReady, AirflowUnreachable
 from sweep_tasks.orchestration.pools import PREFIXES
+from sweep_tasks.texts import printable, without_secrets
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 _PAGE = 50
+_LONGEST_DETAIL = 500
 
 
 class AirflowApi:
     def __init__(self, address: str, user: str, password: str, timeout_s: float = 60) -> None:
         self._user, self._password = user, password
+        self._shown = without_secrets(address)
         self._client = httpx.Client(base_url=address.rstrip("/"), timeout=timeout_s)
 
     def __enter__(self) -> Self:
@@ -36,14 +39,14 @@ class AirflowApi:
 
     @classmethod
     def of(cls, connection: Connection, timeout_s: float = 60) -> AirflowApi:
-        """From a connection of type http: the whole address as host, or its parts."""
+        """Create a client from a connection of type http, with the whole address as host, or its parts."""
         host = connection.host or ""
         address = host if "://" in host else f"{connection.schema or 'http'}://{host}"
         port = f":{connection.port}" if connection.port else ""
         return cls(address.rstrip("/") + port, connection.login or "", connection.password or "", timeout_s)
 
     def call(self, method: str, path: str, json: Any = None, **query: Any) -> Any:
-        """The answer as JSON; `path` is what comes behind `/api/v2`. Logs in if that was not done yet, or ran out."""
+        """Send a request and return the answer as JSON; `path` follows `/api/v2`. Log in first if needed."""
         for attempt in (1, 2):
             answer = self._send(method, f"/api/v2{path}", json, query)
             if answer.status_code != HTTPStatus.UNAUTHORIZED or attempt == 2:
@@ -54,11 +57,11 @@ class AirflowApi:
         return answer.json() if answer.content else None
 
     def pool_slots(self) -> dict[str, int]:
-        """Every pool of ours, with its slots."""
+        """Return the slots of each of our pools."""
         return {name: pool["slots"] for prefix in PREFIXES for name, pool in self._pools(prefix).items()}
 
     def busy_pools(self, prefix: str) -> set[str]:
-        """Those in which a task runs or waits to."""
+        """Return the pools in which a task runs or is queued."""
         pools = self._pools(prefix)
         return {name for name, pool in pools.items() if pool["occupied_slots"] or pool["scheduled_slots"]}
 
@@ -75,7 +78,7 @@ class AirflowApi:
             return self._client.request(method, path, json=json, params=query)
         except httpx.HTTPError as error:
             raise AirflowUnreachable(
-                f"airflow: {self._client.base_url} does not answer ({type(error).__name__}); "
+                f"airflow: {self._shown} does not answer ({type(error).__name__}); "
                 "correct the address, or start the API server"
             ) from error
 
@@ -83,7 +86,7 @@ class AirflowApi:
         answer = self._send("POST", "/auth/token", {"username": self._user, "password": self._password})
         if answer.is_error:
             raise AirflowNotReady(
-                f"airflow: {self._client.base_url} refuses the login of user {self._user!r} ({answer.status_code}); "
+                f"airflow: {self._shown} refuses the login of user {self._user!r} ({answer.status_code}); "
                 "correct the user or the password"
             )
         self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
@@ -91,21 +94,18 @@ class AirflowApi:
 
 def problem_of(answer: httpx.Response, method: str, path: str) -> AirflowNotReady:
     said = f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}"
-    problem = _kind(answer)(said)
+    if answer.status_code == HTTPStatus.NOT_FOUND:
+        problem: AirflowNotReady = AirflowHasNone(said)
+    elif answer.is_server_error:
+        problem = AirflowUnreachable(said)
+    else:
+        problem = AirflowNotReady(said, code="exists" if answer.status_code == HTTPStatus.CONFLICT else None)
     problem.status = answer.status_code
     return problem
 
 
-def _kind(answer: httpx.Response) -> type[AirflowNotReady]:
-    if answer.status_code == HTTPStatus.NOT_FOUND:
-        return AirflowHasNone
-    if answer.status_code == HTTPStatus.CONFLICT:
-        return AirflowHasOne
-    return AirflowUnreachable if answer.is_server_error else AirflowNotReady
-
-
 def _detail(answer: httpx.Response) -> str:
     try:
-        return str(answer.json()["detail"])
+        return printable(str(answer.json()["detail"]), _LONGEST_DETAIL)
     except (ValueError, KeyError, TypeError):
         return answer.reason_phrase

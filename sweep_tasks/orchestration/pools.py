@@ -1,10 +1,10 @@
-"""One pool with one slot for every shard of every strategy, for every lane in which tables are scanned, and for every
-node that is compacted: a second run on the same waits for its turn. Which tables there are nobody knows when a DAG file
-is read, so they share lanes.
+"""The Airflow pools: one with one slot for every shard of every strategy, for every lane of scans, and for every node.
 
-A pool saves work, it is no lock: Airflow frees the slot of a task that it marks failed before the Spark driver is dead.
-The order of a sweep alone keeps two of one shard from doing harm. Airflow waits for ever, and says nothing, for a pool
-that does not exist, and no task may create one: an operator does, with `sweepflow airflow pools`.
+A second task on the same shard, lane or node waits for the slot. Tables are not known when a DAG file is read, so they
+share lanes. A pool saves work, it is no lock: Airflow releases the slot of a task that it marks failed before the Spark
+driver is dead. The order of the steps of a sweep keeps two sweeps of one shard from doing harm. A task waits silently
+and for ever for a pool that does not exist, and no task may create one: an operator does, with `sweepflow airflow
+pools`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def compaction_pool(node: str) -> str:
 
 
 def pools_document(shards: int, lanes: int = 0, nodes: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
-    """What `airflow pools import` takes."""
+    """Return the document for `airflow pools import`."""
     sweeps = {
         pool_name(strategy, shard): f"one sweep at a time of {strategy} shard {shard}"
         for strategy in SWEPT
@@ -57,14 +57,14 @@ class PoolProblem(NamedTuple):
 
 
 def pool_problem(names: Collection[str], slots: Mapping[str, int]) -> PoolProblem | None:
-    """What is wrong with those of these pools that Airflow has."""
+    """Return the first problem with these pools, or None."""
     missing = [name for name in names if name not in slots]
     if missing:
         sentence = f"pools: {_some(missing)} missing; run '{MAKE_POOLS}' where Airflow runs, then clear this task"
         return PoolProblem("missing", missing, sentence)
     wide = [name for name in names if slots[name] != 1]
     if wide:
-        sentence = f"pools: {_some(wide)} not of one slot; run '{MAKE_POOLS}' to set that right, then clear this task"
+        sentence = f"pools: {_some(wide)} not of one slot; run '{MAKE_POOLS}' to correct that, then clear this task"
         return PoolProblem("not_one_slot", wide, sentence)
     return None
 

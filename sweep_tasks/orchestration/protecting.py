@@ -1,12 +1,12 @@
-"""For other people's DAGs: keep what a timestamp shows while some tasks of a run work.
+"""For DAGs of applications: protect a timestamp while some tasks of a run work.
 
     with protect_timestamp(tables=["shop.*"]) as ts:
         export(ts)
 
-makes a setup task, which takes a fresh timestamp and protects it, and a teardown task, which releases it when the tasks
-between them are done, well or not. The timestamp is the setup's XCom. The record is named after the run: a setup that
-is tried again or cleared goes on with the record of the run, if that still stands. It tells whose it is, so that it is
-released too if the run ends without its teardown.
+creates a setup task, which takes a fresh timestamp and protects it, and a teardown task, which releases it when the
+tasks between them have ended, successfully or not. The timestamp is the setup's XCom. The record is named after the
+run: a setup that is retried or cleared keeps the record of the run, if it still exists. The record names its owner, so
+that it is also released if the run ends without its teardown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from sweep_tasks.errors import BadValue, SweepflowError
-from sweep_tasks.orchestration.prepare import explained, this_try
+from sweep_tasks.orchestration.prepare import task_failure, this_attempt
 
 if TYPE_CHECKING:
     from airflow.sdk import Context, XComArg
@@ -37,26 +37,27 @@ def protect_timestamp(
     task_id: str = "protect_timestamp",
     release_task_id: str = "release_timestamp",
 ) -> TimestampProtection:
-    """Tables are names, patterns (`shop.*`) or row ranges, a list or one string with commas; they and the timestamp may
-    be templates. Mode `at` keeps what is visible at the timestamp, `after` everything since."""
+    """Create the pair of tasks. Tables are names, patterns (`shop.*`) or row ranges, a list or one string with commas;
+    they and the timestamp may be templates. Mode `at` keeps what is visible at the timestamp, `after` everything
+    since."""
     setup = ProtectTimestamp(
         task_id=task_id,
         tables=tables,
         mode=mode,
         timestamp=timestamp,
         meta=meta,
-        doc_md="Keeps what its timestamp shows; the timestamp is its XCom.",
+        doc_md="Protects a timestamp, which is its XCom.",
     )
     teardown = ReleaseTimestamp(
         task_id=release_task_id,
         protected_by=setup.task_id,
-        doc_md="Lets sweeps have what was kept for this run.",
+        doc_md="Releases the timestamp of this run.",
     )
     return TimestampProtection(setup, teardown)
 
 
 class TimestampProtection:
-    """The pair, to be put around tasks by hand (`setup >> work >> teardown`) or with a block."""
+    """The pair of tasks, for use as `setup >> work >> teardown` or with a block."""
 
     def __init__(self, setup: ProtectTimestamp, teardown: ReleaseTimestamp) -> None:
         self.setup = setup
@@ -100,16 +101,17 @@ class ProtectTimestamp(BaseOperator):
         self.meta = dict(meta or {})
 
     def execute(self, context: Context) -> int:
-        """The timestamp that is protected."""
+        """Protect a timestamp and return it."""
         from sweep_tasks.clock import SystemClock
         from sweep_tasks.config import load_settings
-        from sweep_tasks.observation.entering import operations_entered
-        from sweep_tasks.opening import open_store
+        from sweep_tasks.connections import open_store
+        from sweep_tasks.coordination.timestamps import TimestampService
+        from sweep_tasks.metrics.samples import tallied_operations
+        from sweep_tasks.orchestration.recording import acting_for_run
         from sweep_tasks.protection.catalog import ProtectionCatalog
         from sweep_tasks.protection.owners import AIRFLOW_RUN
         from sweep_tasks.protection.protecting import hold, parsed
         from sweep_tasks.protection.records import Mode, Record
-        from sweep_tasks.timestamps.service import TimestampService
 
         try:
             run = owner_of(context, self.task_id)
@@ -118,27 +120,28 @@ class ProtectTimestamp(BaseOperator):
             settings = load_settings()
             with open_store(settings.store, settings) as store:
                 catalog, timestamps = ProtectionCatalog(store, settings), TimestampService(store)
-                with operations_entered(store, SystemClock(), this_try(context)):
+                with tallied_operations(store, SystemClock(), this_attempt(context)), acting_for_run(context):
                     ts = hold(catalog, wanted, timestamps.fresh, _given(self.timestamp))
         except SweepflowError as error:
-            raise explained(error) from None
+            raise task_failure(error) from None
         self.log.info("%s protects %s", wanted.id, ts)
         return ts
 
 
 class ReleaseTimestamp(BaseOperator):
-    """Releases what the task `protected_by` of the same run has protected; nothing, if that is gone already."""
+    """Releases the record that the task `protected_by` of the same run has created, if it still exists."""
 
     def __init__(self, *, protected_by: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.protected_by = protected_by
 
     def execute(self, context: Context) -> bool:
-        """Whether there was something to release."""
+        """Release the record and return whether there was one."""
         from sweep_tasks.clock import SystemClock
         from sweep_tasks.config import load_settings
-        from sweep_tasks.observation.entering import operations_entered
-        from sweep_tasks.opening import open_store
+        from sweep_tasks.connections import open_store
+        from sweep_tasks.metrics.samples import tallied_operations
+        from sweep_tasks.orchestration.recording import acting_for_run
         from sweep_tasks.protection.catalog import ProtectionCatalog
         from sweep_tasks.protection.protecting import let_go
 
@@ -147,15 +150,16 @@ class ReleaseTimestamp(BaseOperator):
             owner = owner_of(context, self.protected_by)
             with (
                 open_store(settings.store, settings) as store,
-                operations_entered(store, SystemClock(), this_try(context)),
+                tallied_operations(store, SystemClock(), this_attempt(context)),
+                acting_for_run(context),
             ):
                 return let_go(ProtectionCatalog(store, settings), record_id(owner))
         except SweepflowError as error:
-            raise explained(error) from None
+            raise task_failure(error) from None
 
 
 def owner_of(context: Context, task_id: str) -> dict[str, str]:
-    """Whose record it is, in the words that the reconciler asks Airflow with."""
+    """Return the owner of the record, as the reconciler asks Airflow about it."""
     ti = context["ti"]
     index = getattr(ti, "map_index", None)
     mapped = {} if index is None or index < 0 else {"map_index": str(index)}
@@ -163,7 +167,7 @@ def owner_of(context: Context, task_id: str) -> dict[str, str]:
 
 
 def record_id(owner: Mapping[str, str]) -> str:
-    """Readable, and the same for every try. Where Airflow's names are too long together they are cut and hashed."""
+    """Return a readable id that is the same for every attempt. Names that are too long together are cut and hashed."""
     whole = "/".join(owner.values())
     if len(whole) <= _LONGEST_ID:
         return whole
@@ -176,7 +180,7 @@ def listed(tables: Sequence[str] | str) -> list[str]:
 
 
 def _given(timestamp: int | str | None) -> int | None:
-    """As it is, or as a template wrote it."""
+    """Parse a timestamp that may come from a template."""
     text = "" if timestamp is None else str(timestamp).strip()
     if text in ("", "None"):
         return None

@@ -1,7 +1,8 @@
-"""The two tasks of the DAG `protected_timestamps`: reconcile, then fail if a person has to decide something.
+"""The two tasks of the DAG `protected_timestamps`: reconcile, then fail if something needs attention.
 
-They are two so that what was released stays released however the second ends, and so that the first is tried again
-when the store can't be reached while the second is not: it would say the same.
+The first also takes a clock sample, so that a store that is rarely used has one every ten minutes, and finds hosts
+whose clocks are wrong. There are two tasks so that releases are kept however the second ends, and so that the first is
+retried if the store can't be reached while the second is not: its result would be the same.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from airflow.sdk import BaseOperator, Param
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import ProtectionsNeedAttention, SweepflowError
-from sweep_tasks.orchestration.prepare import explained, this_try
+from sweep_tasks.errors import NeedsAttention, SweepflowError
+from sweep_tasks.orchestration.prepare import task_failure, this_attempt
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,60 +30,78 @@ def reconcile_form() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description="Ask the owners and report; release nothing, settle nothing.",
+            description="Ask the owners and report; release and settle nothing.",
         )
     }
 
 
 class ReconcileProtections(BaseOperator):
-    """Its result is the report."""
+    """Reconciles all protections. Its result is the report."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from sweep_tasks.observation.entering import enter_reconciliation, operations_entered, sample
-        from sweep_tasks.opening import open_store
-        from sweep_tasks.orchestration.stats import operations_told, tell_report
-        from sweep_tasks.protection.report import readable
+        from sweep_tasks.connections import open_store
+        from sweep_tasks.metrics.samples import sample, tallied_operations, tally_reconciliation
+        from sweep_tasks.orchestration.recording import acting_for_run
+        from sweep_tasks.orchestration.stats import send_operations, send_report
+        from sweep_tasks.protection.reconciliation import ReportDocument, readable
 
         try:
             settings = load_settings()
-            with operations_told(), open_store(settings.store, settings) as store:
-                by = this_try(context)
-                with operations_entered(store, SystemClock(), by):
-                    document = reconciled(store, settings, SystemClock(), dry_run=context["params"]["dry_run"])
-                enter_reconciliation(store, SystemClock(), document, by)
+            with send_operations(), open_store(settings.store, settings) as store:
+                by, dry_run = this_attempt(context), bool(context["params"]["dry_run"])
+                with tallied_operations(store, SystemClock(), by), acting_for_run(context):
+                    document = reconcile(store, settings, SystemClock(), dry_run=dry_run)
+                tally_reconciliation(store, SystemClock(), document, by)
                 sample(store, SystemClock())
+                document["clocks"] = check_clocks(store, settings, SystemClock(), dry_run=dry_run)
         except SweepflowError as error:
-            raise explained(error) from None
-        tell_report(document)
-        for line in readable(document):
+            raise task_failure(error) from None
+        send_report(document)
+        for line in readable(ReportDocument.model_validate(document)):
             self.log.info("%s", line)
         return document
 
 
 class CheckProtections(BaseOperator):
-    """Fails with a sentence for everything that a person has to decide or mend."""
+    """Fails with a sentence for everything that needs attention."""
 
     def execute(self, context: Context) -> None:
-        problems = context["ti"].xcom_pull(task_ids=RECONCILE)["problems"]
+        report = context["ti"].xcom_pull(task_ids=RECONCILE)
+        problems = [*report["problems"], *report.get("clocks", ())]
         for each in problems:
             self.log.error("%s", each["sentence"])
         if problems:
-            raise ProtectionsNeedAttention(
-                [each["sentence"] for each in problems], [each["about"] for each in problems]
-            )
+            code, reason = (None, "protections") if report["problems"] else ("clock", None)
+            sentences, about = [each["sentence"] for each in problems], [each["about"] for each in problems]
+            raise NeedsAttention(sentences, about, code=code, reason=reason)
 
 
-def reconciled(store: Store, settings: Settings, clock: Clock, *, dry_run: bool = False) -> dict[str, Any]:
-    """The report of one reconciliation, as a document."""
+def check_clocks(store: Store, settings: Settings, clock: Clock, *, dry_run: bool = False) -> list[dict[str, Any]]:
+    """Take a clock sample, unless this is a dry run, and return the hosts whose clocks are wrong."""
+    from sweep_tasks.coordination.clock_history import ClockHistory
+    from sweep_tasks.coordination.clock_problems import clock_problems
+    from sweep_tasks.coordination.timestamps import TimestampService
+
+    clock_history, step_max_s = ClockHistory(store), settings.clock_step_max_s
+    if not dry_run:
+        clock_history.record_now(TimestampService(store), clock, step_max_s)
+    found = clock_problems(clock_history.clock_record(), clock.now_ms(), clock.uptime().host, step_max_s)
+    return [
+        each.document() | {"about": f"{each.code.value} {each.host}", "sentence": f"{each.sentence}; {each.do}"}
+        for each in found
+    ]
+
+
+def reconcile(store: Store, settings: Settings, clock: Clock, *, dry_run: bool = False) -> dict[str, Any]:
+    """Reconcile once and return the report as a document."""
+    from sweep_tasks.coordination.leases import Leases
     from sweep_tasks.protection.catalog import ProtectionCatalog
     from sweep_tasks.protection.owners import Owners
-    from sweep_tasks.protection.reconcile import Reconciler
-    from sweep_tasks.timestamps.leases import Leases
-    from sweep_tasks.transactions.commits import CommitTable
-    from sweep_tasks.transactions.writers import Writers
+    from sweep_tasks.protection.reconciliation import Reconciler
+    from sweep_tasks.transactions.outcomes import CommitTable, Writers
 
     writers = Writers(CommitTable(store), Leases(store, settings.lease_ttl_s), clock, settings.writer_wait_s)
     catalog = ProtectionCatalog(store, settings, clock)
     with Owners(settings, clock) as owners:
-        reconciler = Reconciler(catalog, owners, writers.settled_without_waiting, settings, clock, dry_run=dry_run)
-        return reconciler.run().document(settings)
+        reconciler = Reconciler(catalog, owners, writers.settle_without_waiting, settings, clock, dry_run=dry_run)
+        return reconciler.run().document(settings).model_dump(mode="json")

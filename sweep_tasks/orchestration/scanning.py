@@ -1,44 +1,193 @@
-"""Tables swept by scanning them, as Airflow tasks: one that chooses, and one for each lane that scans."""
+"""The tasks of the DAG `legacy_sweep`: choosing the tables to scan, and the scans, lane by lane."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow.sdk import BaseBranchOperator
+import mmh3
+from airflow.sdk import BaseBranchOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from spark_jobs.environment import LEGACY_SWEEP
-from spark_jobs.trying import as_arguments
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.errors import LegacySweepCancelled, LegacySweepRunning, SweepflowError
-from sweep_tasks.legacy.due import Undone
+from sweep_tasks.config import MAX_PAGE_VERSIONS, Settings, check_variables, load_settings
+from sweep_tasks.errors import AlreadyExists, BadValue, SweepflowError
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import TableRef
-from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_task, planned, still_due
+from sweep_tasks.orchestration.form import dry_run_field, number_field
 from sweep_tasks.orchestration.pools import LANES, lane_pools
-from sweep_tasks.orchestration.prepare import airflow_connection, check_pools, explained, spark_connection, this_try
+from sweep_tasks.orchestration.prepare import (
+    airflow_connection,
+    check_pools,
+    spark_connection,
+    task_failure,
+    this_attempt,
+)
 from sweep_tasks.orchestration.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from sweep_tasks.clock import Clock
     from sweep_tasks.legacy.order import LegacyOrder
     from sweep_tasks.legacy.progress import Standing
+    from sweep_tasks.legacy.run import LegacySummary
+    from sweep_tasks.store.contract import Store
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which tables are scanned next, lane by lane, and the form of a scan in the Airflow UI.
+#
+# Pools and tasks must exist when a DAG file is read, and tables are not known then. So there is a fixed number of lanes
+# (setting `legacy_lanes`): a lane is a task in a pool with one slot. The hash of its name always assigns a table to the
+# same lane, so every scan of a table, scheduled or manual, waits for the same slot, and no table is scanned twice at
+# once. If the number of lanes is changed while a scan runs, the run in the store shows a second scan that the first is
+# active.
+#
+# A scan that was requested manually waits for its lane as long as it takes. Scheduled scans do not: the next run
+# schedules them again. A lane that is in use is left out, and scheduled scans that could not start in time are dropped.
+# ---------------------------------------------------------------------------------------------------------------------
+
+MANUAL = "requested manually"
+"""The reason of a scan that was requested with the form."""
+_WHAT, _HOW_MUCH = "What to scan", "How much"
+_LATE_S = 600
+"""How long the scheduled scans of a run may wait for their lane."""
+
+
+class Planned(NamedTuple):
+    """A planned scan of a table in its lane. 0 seconds is no limit."""
+
+    table: str
+    why: str
+    seconds: float
+    until_ms: int | None = None
+    """When the scheduled scans of the run expire, however often they are retried. None for a manual scan."""
+
+    @property
+    def is_scheduled(self) -> bool:
+        return self.why != MANUAL
+
+
+def lane_task(lane: int) -> str:
+    return f"lane_{lane}"
+
+
+def lane_of(table: TableRef, lanes: int) -> int:
+    return mmh3.hash(str(table), signed=False) % lanes
+
+
+def legacy_form() -> dict[str, Param]:
+    return {
+        "table": Param(
+            None,
+            type=["string", "null"],
+            title="Table",
+            description="For example shop.orders. Empty: the tables that need a scan most.",
+            section=_WHAT,
+        ),
+        "from_row": Param(
+            "",
+            type=["string", "null"],
+            pattern="^([0-9a-fA-F]{2})*$",
+            title="From row",
+            description="In hexadecimal: start at this row of the table, in the store's own order. Empty: all rows.",
+            section=_WHAT,
+        ),
+        "restart": Param(
+            False,
+            type="boolean",
+            title="Restart",
+            description="Start from the beginning, even if a run of the table could be resumed.",
+            section=_WHAT,
+        ),
+        "dry_run": dry_run_field("Count what would be removed; remove nothing, publish nothing.", _WHAT),
+        "max_cells": number_field(
+            "Maximum cells",
+            "The scan of a table stops after this many cells, and the next one resumes there. 0: no limit.",
+            _HOW_MUCH,
+        ),
+        "max_seconds": number_field(
+            "Maximum seconds",
+            "For the table named above. For scheduled scans the setting legacy_budget_s applies. 0: no limit.",
+            _HOW_MUCH,
+            kind="number",
+        ),
+        "batch": number_field(
+            "Versions per page",
+            "Smaller pages put less load on the store. 0: the setting legacy_batch_versions.",
+            _HOW_MUCH,
+            maximum=MAX_PAGE_VERSIONS,
+        ),
+    }
+
+
+def planned(store: Store, settings: Settings, clock: Clock, params: Mapping[str, Any]) -> dict[str, list[Planned]]:
+    """Return the planned scans of each lane that has some, by its task."""
+    if params["table"]:
+        return _manual(store, settings, params)
+    if params["from_row"]:
+        raise BadValue("from_row", "is a row of one table; name the table, or leave it empty", reason="no_table")
+    return dict(_scheduled(store, settings, clock))
+
+
+def _manual(store: Store, settings: Settings, params: Mapping[str, Any]) -> dict[str, list[Planned]]:
+    from sweep_tasks.legacy.order import swept_strategy
+
+    table = TableRef.parse(params["table"])
+    swept_strategy(store, table)
+    scan = Planned(str(table), MANUAL, params["max_seconds"])
+    return {lane_task(lane_of(table, settings.legacy_lanes)): [scan]}
+
+
+def _scheduled(store: Store, settings: Settings, clock: Clock) -> Iterator[tuple[str, list[Planned]]]:
+    from sweep_tasks.legacy.candidates import candidates, policy
+    from sweep_tasks.legacy.priority import turns
+    from sweep_tasks.tables.pauses import Pauses
+
+    if not settings.legacy_budget_s:
+        return
+    paused = Pauses(store).standing()
+    until_ms = clock.now_ms() + 1000 * (settings.legacy_budget_s + _LATE_S)
+    found = [each for each in candidates(store, settings, clock) if not paused.holds(each.table)]
+    for lane in range(settings.legacy_lanes):
+        ours = [each for each in found if lane_of(each.table, settings.legacy_lanes) == lane]
+        chosen = turns(ours, policy(settings), settings.legacy_budget_s, clock.now_ms())
+        if chosen:
+            yield lane_task(lane), [Planned(str(each.table), each.why.label, each.seconds, until_ms) for each in chosen]
+
+
+def still_due(store: Store, settings: Settings, clock: Clock, table: TableRef) -> bool:
+    """Return whether a planned scan is still needed: the table may have been scanned, paused or dropped while its lane
+    was in use."""
+    from sweep_tasks.legacy.candidates import candidates, policy
+    from sweep_tasks.legacy.priority import reason
+    from sweep_tasks.tables.pauses import Pauses
+
+    if Pauses(store).standing().holds(table):
+        return False
+    found = candidates(store, settings, clock, only=[table])
+    return any(reason(each, policy(settings), clock.now_ms()) is not None for each in found)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The Airflow tasks: one that chooses the tables, and one for each lane that scans them.
+# ---------------------------------------------------------------------------------------------------------------------
 
 CHOOSE, TURNS, SCAN = "choose", "turns", "scan"
 _CUT_SHORT = ("failed", "interrupted")
 
 
 class ChooseTables(BaseBranchOperator):
-    """Checks what the lanes need, decides whose turn it is, and skips lanes that have nothing to do."""
+    """Checks what the lanes need, chooses the tables to scan, and skips lanes that have nothing to do."""
 
     def choose_branch(self, context: Context) -> Iterable[str]:
-        from sweep_tasks.opening import open_store
+        from sweep_tasks.connections import open_store
 
         params = context["params"]
         try:
+            check_variables()
             settings = load_settings()
             spark_connection()
             check_pools(lane_pools(settings.legacy_lanes))
@@ -47,33 +196,31 @@ class ChooseTables(BaseBranchOperator):
             if not params["table"]:
                 lanes = self._without_busy(lanes, settings.legacy_lanes)
         except SweepflowError as error:
-            raise explained(error) from None
+            raise task_failure(error) from None
         for lane, chosen in lanes.items():
-            for turn in chosen:
-                self.log.info("%s: %s, %s", lane, turn.table, turn.why)
-        context["ti"].xcom_push(key=TURNS, value={lane: [list(turn) for turn in each] for lane, each in lanes.items()})
+            for scan in chosen:
+                self.log.info("%s: %s, %s", lane, scan.table, scan.why)
+        context["ti"].xcom_push(key=TURNS, value={lane: [list(scan) for scan in each] for lane, each in lanes.items()})
         return list(lanes)
 
     def _without_busy(self, lanes: dict[str, list[Planned]], number: int) -> dict[str, list[Planned]]:
-        """Turns do not queue up behind a scan that takes for ever: they would keep new runs, other lanes and tables
-        that somebody asks for waiting. There will be others in an hour."""
+        """Drop the plans of lanes that are in use. Scheduled scans do not queue behind a long scan: they would delay
+        new runs, other lanes and manual scans. The next run plans them again in an hour."""
         from sweep_tasks.orchestration.airflow_api import AirflowApi
 
         with AirflowApi.of(airflow_connection()) as api:
             busy = api.busy_pools(LANES)
         taken = {lane_task(lane) for lane, pool in enumerate(lane_pools(number)) if pool in busy}
         for lane in sorted(taken & lanes.keys()):
-            self.log.info(
-                "%s is in use; its tables have their turn in a later run", lane, code="lane_in_use", lane=lane
-            )
-        return {lane: turns for lane, turns in lanes.items() if lane not in taken}
+            self.log.info("%s is in use; its tables are scanned in a later run", lane, code="lane_in_use", lane=lane)
+        return {lane: scans for lane, scans in lanes.items() if lane not in taken}
 
 
 class ScanLane(SparkJobOperator):
-    """The turns of one lane, one after the other. A table that fails does not keep the others from their turn.
+    """Carries out the planned scans of one lane, one after the other. A table that fails does not stop the others.
 
-    Turns have an end, and the time-out of the settings is for those that do not keep to it. A table that was asked for
-    by hand is scanned for as long as that takes."""
+    Scheduled scans have a time limit, and the time-out of the settings ends those that exceed it. A manual scan takes
+    as long as it needs."""
 
     def __init__(self, *, lane: int, **kwargs: Any) -> None:
         super().__init__(
@@ -83,95 +230,108 @@ class ScanLane(SparkJobOperator):
             pool=lane_pools(lane + 1)[lane],
             **kwargs | {"execution_timeout": None},
         )
-        self._at_work: tuple[Settings, TableRef, str] | None = None
-        self._ended = False
+        self._active: tuple[Settings, TableRef, str] | None = None
+        self._killed = False
 
     def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]  # ours has a result
-        """The summaries of the scans."""
+        """Scan the tables and return the documents of the summaries."""
         from airflow.sdk.execution_time.timeout import timeout
 
-        turns = [Planned(*each) for each in context["ti"].xcom_pull(task_ids=CHOOSE, key=TURNS)[self.task_id]]
-        if any(turn.why == BY_HAND for turn in turns):
-            return self._in_turn(turns, context)
+        scans = [Planned(*each) for each in context["ti"].xcom_pull(task_ids=CHOOSE, key=TURNS)[self.task_id]]
+        if not all(scan.is_scheduled for scan in scans):
+            return self._scan_all(scans, context)
         try:
             with timeout(load_settings().task_timeout_s):  # type: ignore[no-untyped-call]
-                return self._in_turn(turns, context)
+                return self._scan_all(scans, context)
         except AirflowTaskTimeout:
             self.on_kill()
             raise
 
-    def _in_turn(self, turns: list[Planned], context: Context) -> list[dict[str, Any]]:
+    def _scan_all(self, scans: list[Planned], context: Context) -> list[dict[str, Any]]:
         clock = SystemClock()
-        until_ms = ends_ms(turns, clock.now_ms())
+        until_ms = ends_ms(scans, clock.now_ms())
         done: list[dict[str, Any]] = []
         failed: list[str] = []
-        for number, turn in enumerate(turns):
-            if is_over(turn, clock.now_ms()):
-                self.log.info("the time of this run is over; %s has its turn in a later one", turn.table)
+        for number, scan in enumerate(scans):
+            if is_over(scan, clock.now_ms()):
+                self.log.info("the time of this run is used up; %s is scanned in a later run", scan.table)
                 continue
-            seconds = share_s(turn, until_ms - clock.now_ms(), len(turns) - number)
+            seconds = share_s(scan, until_ms - clock.now_ms(), len(scans) - number)
             try:
-                summary = self._scan(turn._replace(seconds=seconds), context)
+                summary = self._scan(scan._replace(seconds=seconds), context)
             except (SweepflowError, AirflowException) as error:
-                ours = explained(error) if isinstance(error, SweepflowError) else error
-                if len(turns) == 1 or self._ended:
-                    raise ours from None
-                self.log.error("%s: %s", turn.table, ours)
-                failed.append(turn.table)
+                failure = task_failure(error) if isinstance(error, SweepflowError) else error
+                if len(scans) == 1 or self._killed:
+                    raise failure from None
+                self.log.error("%s: %s", scan.table, failure)
+                failed.append(scan.table)
             else:
-                done += [summary] if summary else []
+                done += [summary.document()] if summary else []
         if failed:
-            raise AirflowException(f"tables: {', '.join(failed)} could not be scanned; what went wrong is said above")
+            raise AirflowException(f"tables: {', '.join(failed)} could not be scanned; the errors are above")
         return done
 
-    def _scan(self, turn: Planned, context: Context) -> dict[str, Any] | None:
-        """The summary; None if the table is not due any more, somebody else is at work on it, or it had its turn in an
-        earlier try."""
+    def _scan(self, scan: Planned, context: Context) -> LegacySummary | None:
+        """Scan one table. Return None if the scan is not needed any more, another process works on the table, or an
+        earlier attempt has done it."""
+        from spark_jobs.orders import ScanJob, Start
+        from sweep_tasks.legacy.run import LegacySummary
+        from sweep_tasks.orchestration.recording import actor_of
+
         settings, params = load_settings(), context["params"]
-        order = order_of(params, turn)
+        order = order_of(params, scan)
         owner = f"{context['dag'].dag_id} {context['run_id']} {self.task_id}"
-        anew = params["anew"] and turn.why == BY_HAND
-        run_id = self._begin(settings, order, turn, owner, anew)
+        restart = params["restart"] and not scan.is_scheduled
+        run_id = self._begin(settings, order, scan, owner, restart)
         if run_id is None:
             return None
-        status = f"'sweepflow legacy-sweep {turn.table} --status'"
-        self.log.info("%s run %s; %s tells how far it is", turn.table, run_id, status)
-        context["ti"].xcom_push(key=SCAN, value={"table": turn.table, "run": run_id})
-        self._at_work = None if order.dry_run else (settings, order.table, owner)
+        status = f"'sweepflow legacy-sweep {scan.table} --status'"
+        self.log.info("%s run %s; %s shows its progress", scan.table, run_id, status)
+        context["ti"].xcom_push(key=SCAN, value={"table": scan.table, "run": run_id})
+        self._active = None if order.dry_run else (settings, order.table, owner)
+        job = ScanJob(
+            **vars(order),
+            start=Start.RESTART if restart else Start.RESUME_OR_START,
+            scheduled=scan.is_scheduled,
+            owner=owner,
+            run_id=run_id,
+            attempt=this_attempt(context),
+            actor=actor_of(context).name,
+        )
         try:
-            with at_work(run=run_id, table=turn.table):
-                by_turns = turn.why != BY_HAND
-                asked = [*arguments(order, owner, run_id, anew, by_turns), *as_arguments(this_try(context))]
-                summary = self.submit(settings, asked, context)
+            with at_work(run=run_id, table=scan.table):
+                summary = LegacySummary.parse(self.submit_order(settings, job, context))
         except AirflowException:
-            self._let_go()  # it may have died without a word
+            self._release_run()  # the driver may have died without a message
             raise
-        self._at_work = None
+        self._active = None
         self.log.info(readable(summary))
         return summary
 
-    def _begin(self, settings: Settings, order: LegacyOrder, turn: Planned, owner: str, anew: bool) -> str | None:
-        """The id that the run has or will have; None if it is not to be."""
+    def _begin(self, settings: Settings, order: LegacyOrder, scan: Planned, owner: str, restart: bool) -> str | None:
+        """Return the id that the run has or will have, or None if the table is not to be scanned."""
+        from sweep_tasks.connections import open_store
         from sweep_tasks.legacy.progress import Runs
+        from sweep_tasks.legacy.resumption import Begin, decide_start
         from sweep_tasks.legacy.run import new_run_id
-        from sweep_tasks.legacy.taking_up import Begin, looked_at
-        from sweep_tasks.opening import open_store
 
-        by_turns, clock = turn.why != BY_HAND, SystemClock()
+        scheduled, clock = scan.is_scheduled, SystemClock()
         with open_store(settings.store, settings) as store:
             try:
-                how, standing = looked_at(store, settings, clock, order, anew=anew, owner=owner, by_turns=by_turns)
-            except (LegacySweepRunning, LegacySweepCancelled) as error:
-                if not by_turns:
+                how, standing = decide_start(
+                    store, settings, clock, order, restart=restart, owner=owner, scheduled=scheduled
+                )
+            except AlreadyExists as error:
+                if not scheduled:
                     raise
                 self.log.info("%s", error)
                 return None
-            if by_turns and had_its_turn(standing, owner):
-                self.log.info("%s had its turn in an earlier try", turn.table)
+            if scheduled and was_done_before(standing, owner):
+                self.log.info("%s was scanned by an earlier attempt", scan.table)
                 return None
             begun_before = standing is not None and standing.run.owner == owner
-            if by_turns and not begun_before and not still_due(store, settings, clock, order.table):
-                self.log.info("%s is not due any more", turn.table)
+            if scheduled and not begun_before and not still_due(store, settings, clock, order.table):
+                self.log.info("%s needs no scan any more", scan.table)
                 return None
             if standing and how is Begin.TAKE_OVER:
                 self.log.info("%s", dropped(standing))
@@ -180,93 +340,78 @@ class ScanLane(SparkJobOperator):
             return standing.run.id if standing and how is Begin.RESUME else new_run_id()
 
     def on_kill(self) -> None:
-        """Ends the driver, and lets go of the run: others need not wait until it counts as silent. Where nobody lives
-        to do this, silence tells."""
-        self._ended = True
+        """Kill the driver and release the run, so that other processes need not wait until it counts as silent. If this
+        process is killed too, they wait for that."""
+        self._killed = True
         super().on_kill()
-        self._let_go()
+        self._release_run()
 
-    def _let_go(self) -> None:
-        if self._at_work is None:
+    def _release_run(self) -> None:
+        if self._active is None:
             return
+        from sweep_tasks.connections import open_store
         from sweep_tasks.legacy.run import LegacySweep
-        from sweep_tasks.opening import open_store
 
-        settings, table, owner = self._at_work
+        settings, table, owner = self._active
         try:
             with open_store(settings.store, settings) as store:
-                if LegacySweep(store, settings, SystemClock(), owner).let_go(table):
-                    self.log.info("the run of %s is paused; the next one goes on from there", table)
+                if LegacySweep(store, settings, SystemClock(), owner).release(table):
+                    self.log.info("the run of %s is paused; the next one resumes it", table)
         except SweepflowError as error:
-            self.log.warning("the run of %s counts as under way until it was silent for long enough: %s", table, error)
+            self.log.warning("the run of %s counts as active until it was silent for long enough: %s", table, error)
 
 
-def ends_ms(turns: Sequence[Planned], now_ms: int) -> float:
-    """When all of them should be done: they share the time they were given, and what is left of their run's."""
-    given = now_ms + 1000 * sum(turn.seconds for turn in turns)
-    return min([given, *(turn.until_ms for turn in turns if turn.until_ms is not None)])
+def ends_ms(scans: Sequence[Planned], now_ms: int) -> float:
+    """Return when all scans should be done: they share their time, within what is left of the time of the run."""
+    given = now_ms + 1000 * sum(scan.seconds for scan in scans)
+    return min([given, *(scan.until_ms for scan in scans if scan.until_ms is not None)])
 
 
-def is_over(turn: Planned, now_ms: int) -> bool:
-    return turn.until_ms is not None and now_ms >= turn.until_ms
+def is_over(scan: Planned, now_ms: int) -> bool:
+    return scan.until_ms is not None and now_ms >= scan.until_ms
 
 
-def share_s(turn: Planned, left_ms: float, turns_left: int) -> float:
-    """What earlier turns did not use is divided among those that are left. Even who comes too late gets a little: an
-    earlier one that took longer is not its fault."""
-    return max(turn.seconds / 2, left_ms / 1000 / turns_left) if turn.seconds else 0.0
+def share_s(scan: Planned, left_ms: float, scans_left: int) -> float:
+    """Divide the time that earlier scans have left among the remaining ones. Each gets at least half of its own time,
+    even if an earlier one took too long."""
+    return max(scan.seconds / 2, left_ms / 1000 / scans_left) if scan.seconds else 0.0
 
 
-def had_its_turn(standing: Standing | None, owner: str) -> bool:
-    """In an earlier try of the same task, which got to the end of it."""
+def was_done_before(standing: Standing | None, owner: str) -> bool:
+    """Return whether an earlier attempt of the same task has ended this scan."""
     run = standing.run if standing else None
     return run is not None and run.owner == owner and run.ended_ms is not None and run.why not in _CUT_SHORT
 
 
 def dropped(standing: Standing) -> str:
-    """Of a run that makes way for a new one."""
+    """Describe a run that is dropped for a new one."""
     run = standing.run
     return (
         f"{run.table}: run {run.id} of {run.owner}, {standing.done} of {len(standing.ranges)} ranges done, is dropped: "
-        "it is of other rows, was begun before the table was changed, or this one was asked for anew"
+        "it covers other rows, was started before the table was changed, or a restart was requested"
     )
 
 
-def order_of(params: Mapping[str, Any], turn: Planned) -> LegacyOrder:
+def order_of(params: Mapping[str, Any], scan: Planned) -> LegacyOrder:
     from sweep_tasks.legacy.order import LegacyOrder
 
     return LegacyOrder(
-        TableRef.parse(turn.table),
+        TableRef.parse(scan.table),
         from_row=bytes.fromhex(params["from_row"] or ""),
         max_cells=params["max_cells"],
-        max_seconds=turn.seconds,
+        max_seconds=scan.seconds,
         batch=params["batch"],
         dry_run=params["dry_run"],
     )
 
 
-def arguments(order: LegacyOrder, owner: str, run_id: str, anew: bool, by_turns: bool = False) -> list[str]:
-    """The order as the Spark job takes it."""
-    given: dict[str, object] = {
-        "--table": order.table,
-        "--owner": owner,
-        "--run-id": run_id,
-        "--from-row": order.from_row.hex(),
-        "--max-cells": order.max_cells,
-        "--max-seconds": order.max_seconds,
-        "--batch": order.batch,
-    }
-    words = [word for name, value in given.items() if value for word in (name, str(value))]
-    said = {"--anew": anew, "--by-turns": by_turns, "--dry-run": order.dry_run}
-    return [*words, *(word for word, is_so in said.items() if is_so)]
-
-
-def readable(summary: Mapping[str, Any]) -> str:
-    """One line that a person reads in the log of the task."""
-    done = f"{summary['deleted']} of {summary['versions']} versions of {summary['cells']} cells"
-    dry = " (a dry run: nothing was changed)" if summary["dry_run"] else ""
-    left = f"; stopped ({summary['stopped']}), the next turn goes on from there" if summary["stopped"] else ""
-    due = summary["still_due"]
-    still = f"; what a change of strategy has left is still due: {Undone(due).sentence}" if due else ""
-    ranges = f"{summary['ranges_done']} of {summary['ranges']} ranges"
-    return f"{summary['table']} run {summary['run']}: {done} removed, {ranges}{left}{still}{dry}"
+def readable(summary: LegacySummary) -> str:
+    """Describe the scan in one line for the log of the task."""
+    counts = summary.counts
+    done = f"{counts.deleted} of {counts.versions} versions of {counts.cells} cells"
+    dry = " (a dry run: nothing was changed)" if summary.dry_run else ""
+    left = f"; stopped ({summary.stopped}), the next scan resumes there" if summary.stopped else ""
+    due = summary.still_due
+    still = f"; the scan after a change of strategy is still due: {due.sentence}" if due else ""
+    ranges = f"{summary.ranges_done} of {summary.ranges} ranges"
+    return f"{summary.table} run {summary.run}: {done} removed, {ranges}{left}{still}{dry}"

@@ -1,6 +1,6 @@
-"""What tasks did, told to wherever Airflow sends its own figures (StatsD, OpenTelemetry), under the declared names.
+"""Figures of tasks, sent where Airflow sends its own (StatsD, OpenTelemetry), under the declared names.
 
-A task's process ends before anybody could fetch Prometheus' figures from it.
+The process of a task ends before Prometheus could fetch figures from it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from typing import Any
 
 from airflow.sdk.observability import stats
 
-from sweep_tasks import metrics
-from sweep_tasks.observation.entering import sweep_done
-from sweep_tasks.observation.health import HEALTH_VALUES, Verdict
-from sweep_tasks.observation.tally import Try
+from sweep_tasks.diagnosis.problems import HEALTH_VALUES
+from sweep_tasks.diagnosis.status import Status
+from sweep_tasks.metrics import declarations as metrics
+from sweep_tasks.metrics.samples import sweep_work
+from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.protection.metrics import listening
+from sweep_tasks.sweep.summary import Summary
 
 
 @contextmanager
-def operations_told() -> Iterator[None]:
-    """Every operation by how it ended, however the block ends; those that did not happen as nought."""
+def send_operations() -> Iterator[None]:
+    """Send the number of operations of the block by outcome, however it ends; 0 for those that did not happen."""
     with listening() as heard:
         try:
             yield
@@ -30,8 +32,8 @@ def operations_told() -> Iterator[None]:
                 stats.incr(metrics.OPERATIONS.airflow({"operation": operation, "outcome": outcome}), number)
 
 
-def tell_report(document: Mapping[str, Any]) -> None:
-    """Of a reconciliation: how many there are and what became of them."""
+def send_report(document: Mapping[str, Any]) -> None:
+    """Send the figures of a reconciliation: the number of records, and how many had which outcome."""
     single = {metrics.RECORDS: "records", metrics.SPANS: "spans", metrics.OLDEST_RECORD: "oldest_age_s"}
     for metric, name in single.items():
         stats.gauge(metric.airflow({}), document[name])
@@ -40,26 +42,26 @@ def tell_report(document: Mapping[str, Any]) -> None:
         stats.incr(metrics.RECONCILED.airflow({"outcome": outcome}), number)
 
 
-def tell_sweep(summary: Mapping[str, Any], by: Try) -> None:
-    """Of one shard; a dry run did nothing."""
-    if not summary["dry_run"]:
-        done = sweep_done(summary, by, 0)
+def send_sweep(summary: Summary, by: TaskAttempt) -> None:
+    """Send the figures of one shard, unless it was a dry run."""
+    if not summary.dry_run:
+        done = sweep_work(summary, by, 0)
         for name, metric in metrics.SWEEP.items():
             stats.incr(metric.airflow(done.labels), round(done.amounts[name]))
 
 
-def tell_status(document: Mapping[str, Any]) -> None:
-    """How the store is: what the page and the command show, once a run."""
-    stats.gauge(metrics.HEALTH.airflow({}), HEALTH_VALUES[Verdict(document["health"]["verdict"])])
-    for shard in document["shards"]:
-        labels = {"strategy": shard["strategy"], "shard": str(shard["shard"])}
-        if shard["lag_s"] is not None:
-            stats.gauge(metrics.LAG.airflow(labels), shard["lag_s"])
-        stats.gauge(metrics.BACKLOG.airflow(labels), shard["backlog"]["timestamps"])
+def send_status(status: Status) -> None:
+    """Send the state of the store once a run: what the page and the command show."""
+    stats.gauge(metrics.HEALTH.airflow({}), HEALTH_VALUES[status.health.verdict])
+    for shard in status.shards:
+        labels = {"strategy": shard.strategy, "shard": str(shard.shard)}
+        if shard.lag_s is not None:
+            stats.gauge(metrics.LAG.airflow(labels), shard.lag_s)
+        stats.gauge(metrics.BACKLOG.airflow(labels), shard.backlog.timestamps)
 
 
-def tell_compaction(document: Mapping[str, Any]) -> None:
-    """Of a node's round: what went, what is left, and what is about to fail."""
+def send_compaction(document: Mapping[str, Any]) -> None:
+    """Send the figures of a node's round: what was removed, what is left, and which reads are about to fail."""
     node = {"node": document["node"].replace(".", "_")}
     stats.incr(metrics.COMPACTION["dropped"].airflow(node), 0 if document["dry_run"] else document["dropped"])
     stats.gauge(metrics.TOMBSTONES.airflow(node), document["tombstones"]["after"])

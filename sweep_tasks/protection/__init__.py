@@ -1,1 +1,1 @@
-"""Protected timestamps: what is visible at a timestamp, in some tables or rows, stays until it is released."""
+"""Protected timestamps: versions that are visible at a timestamp, in some tables or rows, are kept until released."""

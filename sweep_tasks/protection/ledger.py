@@ -1,40 +1,39 @@
-"""Where the records are kept: in one row, each changed together with a count of them all, by compare-and-set.
+"""Stores the protection records: in one row, each changed together with the counts of all, by compare-and-set.
 
-The count has a version that every change moves. Whoever finds the version unmoved knows every record unchanged, and a
-limit can't be passed by two who each saw room for one more.
+Every change raises the version of the counts. A reader that finds the same version again knows that no record has
+changed. Two writers can't exceed a limit together, because both change the counts.
 """
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from sweep_tasks import retries
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.errors import LimitExceeded, OutcomeUnknown, StoreBusy, StoreError
-from sweep_tasks.model import Cell
-from sweep_tasks.protection.records import Record, dump_record, load_record
+from sweep_tasks.model import Cell, Span, TableRef
+from sweep_tasks.protection.records import MANUAL, Mode, Record, State, Target
 from sweep_tasks.store.contract import Change, Store
-from sweep_tasks.store.system import PROTECTIONS
+from sweep_tasks.store.schema import PROTECTIONS
 
 _ROW = b"records"
 _META = b"meta"
 _PREFIX = b"r:"
-_ATTEMPTS = 60
-_FIRST_PAUSE_S = 0.004
-_LONGEST_PAUSE_S = 1.0
 
 
 class Meta(NamedTuple):
+    """The version of the catalog, and the number of records and spans in it."""
+
     version: int = 0
     records: int = 0
     spans: int = 0
 
 
 class Limits(NamedTuple):
-    """0 is none."""
+    """The most records and spans that a catalog may hold. 0 means no limit."""
 
     records: int = 0
     spans: int = 0
@@ -44,6 +43,8 @@ NO_LIMITS = Limits()
 
 
 class Ledger:
+    """Reads and changes the stored records."""
+
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock or SystemClock()
@@ -53,17 +54,18 @@ class Ledger:
         return _meta(self._store.read(PROTECTIONS, [cell]).get(cell))
 
     def state(self) -> tuple[Meta, dict[str, Record]]:
-        """The count and all records, of the same moment."""
+        """Return the counts and all records, as of the same moment."""
         found = self._read()
         return _meta(found.get(_META)), _records(found)
 
     def change(
         self, record_id: str, change: Callable[[Record | None], Record | None], limits: Limits = NO_LIMITS
     ) -> Record | None:
-        """Replace one record by a function of it, which may be called several times; what stands afterwards."""
+        """Replace a record with what `change` returns for it, and return what is stored then. `change` may be called
+        several times."""
         column = _PREFIX + record_id.encode()
-        for attempt in range(_ATTEMPTS):
-            self._let_others_pass(attempt)
+        for attempt in range(retries.PROTECTIONS.attempts):
+            self._wait_before_retry(attempt)
             found = self._read()
             old = load_record(record_id, found[column]) if column in found else None
             new = change(old)
@@ -71,28 +73,35 @@ class Ledger:
                 return old
             meta = _counted(_meta(found.get(_META)), old, new, limits)
             if new:
-                new = replace(new, version=meta.version, made=new.made or meta.version)
-            if self._written({_META: _changed(found, _META, json.dumps(meta).encode()),
+                new = replace(new, version=meta.version, first_version=new.first_version or meta.version)
+            if self._write({_META: _changed(found, _META, json.dumps(meta).encode()),
                               column: _changed(found, column, dump_record(new) if new else None)}):  # fmt: skip
                 return new
-        raise StoreBusy("protections: the records changed all the time while this one was written; try again")
+        raise StoreBusy(
+            f"protections: the records changed {retries.PROTECTIONS.attempts} times before this change was stored; "
+            "retry later"
+        )
 
     def recount(self) -> bool:
-        """Whether the count was wrong; then it is right again."""
-        for attempt in range(_ATTEMPTS):
-            self._let_others_pass(attempt)
+        """Correct the counts. Returns True if they were wrong."""
+        for attempt in range(retries.PROTECTIONS.attempts):
+            self._wait_before_retry(attempt)
             found = self._read()
             meta, records = _meta(found.get(_META)), _records(found)
-            right = meta._replace(records=len(records), spans=sum(len(each.targets) for each in records.values()))
-            if right == meta:
+            correct = meta._replace(records=len(records), spans=sum(len(each.targets) for each in records.values()))
+            if correct == meta:
                 return False
-            mended = json.dumps(right._replace(version=meta.version + 1)).encode()
-            if self._written({_META: _changed(found, _META, mended)}):
+            stored = json.dumps(correct._replace(version=meta.version + 1)).encode()
+            if self._write({_META: _changed(found, _META, stored)}):
                 return True
-        raise StoreBusy("protections: the records changed all the time while they were counted; try again")
+        raise StoreBusy(
+            f"protections: the records changed {retries.PROTECTIONS.attempts} times while they were counted; "
+            "retry later"
+        )
 
-    def _written(self, changes: dict[bytes, Change]) -> bool:
-        """An answer that was lost is found by reading: a read sees what stands, and nobody else writes the same."""
+    def _write(self, changes: dict[bytes, Change]) -> bool:
+        """Apply changes to the row. If the answer is lost, a read shows whether they were applied: no other writer
+        stores the same bytes."""
         try:
             return self._store.compare_and_set(PROTECTIONS, _ROW, changes)
         except OutcomeUnknown as unknown:
@@ -102,10 +111,10 @@ class Ledger:
                 raise unknown from None
             return all(found.get(column) == change.new for column, change in changes.items() if column != _META)
 
-    def _let_others_pass(self, attempt: int) -> None:
-        """Of many who write at once one succeeds; the others wait, each for a time of its own."""
+    def _wait_before_retry(self, attempt: int) -> None:
+        """Wait a random time, so that concurrent writers do not retry at the same moment."""
         if attempt > 1:
-            self._clock.sleep(random.uniform(0, min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)))  # noqa: S311
+            self._clock.sleep(retries.PROTECTIONS.pause_s(attempt))
 
     def _read(self) -> dict[bytes, bytes]:
         return {cell.column: value for cell, value in self._store.read_rows(PROTECTIONS, [_ROW]).items()}
@@ -130,8 +139,64 @@ def _counted(meta: Meta, old: Record | None, new: Record | None, limits: Limits)
 
 def _check_limit(what: str, used: int, more: int, limit: int) -> None:
     if limit and more > 0 and used + more > limit:
-        raise LimitExceeded(what, used, more, limit)
+        setting = f"max_protection_{what}"
+        raise LimitExceeded(
+            f"protection: limit exceeded: {used}+{more} > {limit} {what}; release records that are no longer needed, "
+            f"or raise the setting {setting}",
+            field=setting,
+            used=used,
+            more=more,
+            limit=limit,
+        )
 
 
 def _meta(value: bytes | None) -> Meta:
     return Meta(*json.loads(value)) if value else Meta()
+
+
+def dump_record(record: Record) -> bytes:
+    """Return the stored form of a record."""
+    plain: dict[str, Any] = {
+        "ts": record.ts,
+        "mode": record.mode,
+        "state": record.state,
+        "held_ts": record.held_ts,
+        "targets": [[str(table), rows.start.hex(), rows.end.hex()] for table, rows in record.targets],
+        "meta_type": record.meta_type,
+        "meta": dict(record.meta),
+        "created_ms": record.created_ms,
+        "expires_ms": record.expires_ms,
+        "origin_ts": record.origin_ts,
+        "transaction": record.transaction,
+        "released_by": record.released_by,
+        "version": record.version,
+        "made": record.first_version,
+    }
+    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+
+
+def load_record(record_id: str, value: bytes) -> Record:
+    """Parse a stored record. Records of an older format lack the newer fields."""
+    plain = json.loads(value)
+    return Record(
+        record_id,
+        plain["ts"],
+        Mode(plain["mode"]),
+        tuple(_load_targets(plain["targets"])),
+        State(plain["state"]),
+        plain["held_ts"],
+        meta_type=plain.get("meta_type", MANUAL),
+        meta=plain.get("meta", {}),
+        created_ms=plain.get("created_ms", 0),
+        expires_ms=plain.get("expires_ms"),
+        origin_ts=plain.get("origin_ts"),
+        transaction=plain.get("transaction"),
+        released_by=plain.get("released_by"),
+        version=plain.get("version", 0),
+        first_version=plain.get("made", 0),
+    )
+
+
+def _load_targets(plain: Iterable[list[str]]) -> Iterable[Target]:
+    for table, start, end in plain:
+        yield Target(TableRef.stored(table), Span(bytes.fromhex(start), bytes.fromhex(end)))

@@ -1,11 +1,11 @@
-"""What is done to protections, counted: every operation by how it ended.
+"""Counts the operations on protections by their outcome.
 
-Each pair of operation and outcome exists from the start, at zero: an alert on the first failure of all needs a figure
-that was there before it. *Refused* is an answer (a limit, a known id, a timestamp that was swept already), *failed*
-is a call that got none.
+Each pair of operation and outcome exists from the start, with the value zero: an alert on the first failure needs an
+earlier value to compare with. *Refused* is a definite answer (a limit, a known id, a timestamp that was already swept).
+*Failed* is a call without an answer.
 
-A process that lives has its own figures for Prometheus. Whoever keeps them elsewhere listens, and hears what happens in
-its own thread: two who release something at the same moment are not counted for each other.
+A long-running process exposes the counters to Prometheus. A short-lived task collects the counts of a block with
+`listening` and stores them. It only counts operations of its own context, not those of other threads.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Literal, get_args
 
 import prometheus_client
 
-from sweep_tasks import metrics as declared
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND, SweepflowError
+from sweep_tasks.metrics import declarations as declared
 
 Operation = Literal["protect", "release", "move", "settle", "recount", "refresh", "ask_owner", "reconcile"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -32,24 +32,24 @@ for _operation, _outcome in product(OPERATIONS, OUTCOMES):
     operations.labels(_operation, _outcome)
 
 Counts = dict[str, int]
-"""By operation and outcome, with a dot between; what did not happen is there as nought."""
+"""The number of calls by `operation.outcome`. Those that did not occur are zero."""
 
 _listeners: ContextVar[tuple[Counts, ...]] = ContextVar("listeners", default=())
 
 
 @contextmanager
 def listening() -> Iterator[Counts]:
-    """What is done in the block, as it happens."""
-    heard = {f"{operation}.{outcome}": 0 for operation, outcome in product(OPERATIONS, OUTCOMES)}
-    token = _listeners.set((*_listeners.get(), heard))
+    """Collect the counts of the operations in the block. The returned counts are updated while it runs."""
+    counts = {f"{operation}.{outcome}": 0 for operation, outcome in product(OPERATIONS, OUTCOMES)}
+    token = _listeners.set((*_listeners.get(), counts))
     try:
-        yield heard
+        yield counts
     finally:
         _listeners.reset(token)
 
 
 class Call:
-    """One operation under way. It ended well, unless it raises or says that it was refused."""
+    """One operation that is being counted. Its outcome is ok, unless it raises or is marked as refused."""
 
     outcome: Literal["ok", "refused", "failed"] = "ok"
 
@@ -59,7 +59,7 @@ class Call:
 
 @contextmanager
 def counted(operation: Operation) -> Iterator[Call]:
-    """Counts the block by how it ends; a decorator as well."""
+    """Count the block by its outcome. Also usable as a decorator."""
     call = Call()
     try:
         yield call
@@ -69,5 +69,5 @@ def counted(operation: Operation) -> Iterator[Call]:
         raise
     finally:
         operations.labels(operation, call.outcome).inc()
-        for heard in _listeners.get():
-            heard[f"{operation}.{call.outcome}"] += 1
+        for counts in _listeners.get():
+            counts[f"{operation}.{call.outcome}"] += 1

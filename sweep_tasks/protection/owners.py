@@ -1,8 +1,8 @@
-"""Whom to ask whether a protection is still needed: an owner for each meta type, found by entry points.
+"""Owners of protection records: one for each meta type, found by entry points. An owner knows if a record is needed.
 
-A package registers its own under the group `sweepflow.owners`: the name is the meta type, the value something that
-takes the settings and gives an `Owner`. Nobody is believed on the strength of an error: an owner that can't be loaded,
-breaks or keeps silent is an answer of its own, which keeps the record and is reported.
+A package registers an owner in the entry point group `sweepflow.owners`. The name is the meta type, and the value is a
+callable that takes the settings and returns an `Owner`. An error is never taken as an answer: if an owner can't be
+loaded, fails or does not respond, the record is kept and reported.
 """
 
 from __future__ import annotations
@@ -13,32 +13,36 @@ from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple, Self
 
+from sweep_tasks import retries
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import BadValue, NoOwner, OwnerSilent, SweepflowError
+from sweep_tasks.errors import BadValue, OwnerSilent, SweepflowError
 from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.records import MANUAL as MANUAL
 from sweep_tasks.protection.records import Record
 
 GROUP = "sweepflow.owners"
 AIRFLOW_RUN, SPARK_APP, EXPIRY = "airflow_run", "spark_app", "expiry"
-_PAUSES_S = (0.5, 1.0)
 
 
 class Answer(StrEnum):
+    """What an owner reports about the work that a record was created for."""
+
     RUNNING = "running"
     FINISHED = "finished"
     GONE = "gone"
-    """Whoever should know it has never heard of it, or no longer has."""
+    """The system that should know the work has no trace of it."""
     UNKNOWN = "unknown"
-    """Nobody answers for owners of this type."""
+    """No owner is registered for this type."""
     UNANSWERED = "unanswered"
 
 
 class Asked(NamedTuple):
+    """The answer for one record."""
+
     answer: Answer
     error: SweepflowError | None = None
-    """Why there is no answer."""
+    """The reason that there is no answer."""
 
     @property
     def why(self) -> str:
@@ -46,9 +50,10 @@ class Asked(NamedTuple):
 
 
 class Owner(ABC):
-    """Answers for all records of one meta type. It waits no longer than the setting `owner_timeout_s` for anybody, and
-    says that it does not know by raising an error. The text of one that is not ours is not shown; after one of ours
-    that is marked as retryable it is asked again."""
+    """Answers for all records of one meta type.
+
+    It must not wait longer than the setting `owner_timeout_s`, and raises an error if it does not know the answer. A
+    `SweepflowError` that is marked as retryable is retried. The text of any other error is not shown."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -57,35 +62,35 @@ class Owner(ABC):
     def answer(self, record: Record) -> Answer: ...
 
     def detail(self, record: Record, key: str) -> str:
-        """Of the record's meta, where nobody can be asked without it."""
+        """Return a value of the record's meta, or raise `BadValue` if it is missing."""
         if not record.meta.get(key):
-            problem = f"is missing, so nobody can be asked about this {record.meta_type}"
+            problem = f"is missing, so the owner of this {record.meta_type} can't be asked"
             raise BadValue(f"meta {key}", problem, reason="missing")
         return record.meta[key]
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
-        """Called once, after the last question."""
+        """Release resources. Called once, after the last record."""
 
 
 class ManualOwner(Owner):
-    """A person, who releases it by hand; its age is watched."""
+    """A person, who releases the record manually. Its age is reported."""
 
     def answer(self, record: Record) -> Answer:  # noqa: ARG002
         return Answer.RUNNING
 
 
 class ExpiryOwner(Owner):
-    """Nobody but the clock. That a record has expired is seen before any owner is asked, whatever its type."""
+    """A record that only ends by its expiry, which is checked before any owner is asked."""
 
     def answer(self, record: Record) -> Answer:
         if record.expires_ms is None:
-            problem = "is not set, so this record would never end; release it by hand"
+            problem = "is not set, so this record never expires; release it manually"
             raise BadValue("expires", problem, reason="missing")
         return Answer.RUNNING
 
 
 class Owners:
-    """Those registered, each made when it is needed first."""
+    """The registered owners. Each one is created when it is first needed."""
 
     def __init__(
         self, settings: Settings, clock: Clock | None = None, registered: Iterable[EntryPoint] | None = None
@@ -95,77 +100,75 @@ class Owners:
         self._entries: dict[str, set[EntryPoint]] = {}
         for entry in entry_points(group=GROUP) if registered is None else registered:
             self._entries.setdefault(entry.name, set()).add(entry)
-        self._made: dict[str, Owner | NoOwner] = {}
-        self._silent: dict[str, Asked] = {}
+        self._loaded: dict[str, Owner | SweepflowError] = {}
+        self._unreachable: dict[str, Asked] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for owner in self._made.values():
+        for owner in self._loaded.values():
             if isinstance(owner, Owner):
                 owner.close()
 
-    def broken(self) -> dict[str, NoOwner]:
-        """The types whose owner can't be had, each with the reason."""
-        made = {name: self._owner(name) for name in sorted(self._entries)}
-        return {name: owner for name, owner in made.items() if isinstance(owner, NoOwner)}
+    def broken(self) -> dict[str, SweepflowError]:
+        """Return the types whose owner can't be loaded, each with the reason."""
+        loaded = {name: self._owner(name) for name in sorted(self._entries)}
+        return {name: owner for name, owner in loaded.items() if isinstance(owner, SweepflowError)}
 
     def ask(self, record: Record) -> Asked:
-        """One that could not be reached is not asked again: many records would wait for the same silence."""
-        if record.meta_type in self._silent:
-            return self._silent[record.meta_type]
+        """Ask the owner of a record. An owner that could not be reached is not asked again in this run: every further
+        record would wait for the same timeout."""
+        if record.meta_type in self._unreachable:
+            return self._unreachable[record.meta_type]
         if record.meta_type not in self._entries:
-            problem = f"nobody answers for owners of type {record.meta_type!r}"
-            return Asked(Answer.UNKNOWN, NoOwner(record.meta_type, problem, reason="missing"))
+            problem = f"no owner is registered for type {record.meta_type!r}"
+            return Asked(Answer.UNKNOWN, _no_owner(record.meta_type, problem, reason="missing"))
         owner = self._owner(record.meta_type)
-        if isinstance(owner, NoOwner):
+        if isinstance(owner, SweepflowError):
             return Asked(Answer.UNKNOWN, owner)
         try:
             with counted("ask_owner"):
-                return _understood(self._asked_patiently(owner, record))
+                return _checked_answer(retries.OWNER.retrying(self._clock.sleep)(owner.answer, record))
         except SweepflowError as error:
             asked = Asked(Answer.UNANSWERED, error)
             if error.retryable:
-                self._silent[record.meta_type] = asked
+                self._unreachable[record.meta_type] = asked
             return asked
         except Exception as error:
-            failed = OwnerSilent(f"asking failed ({type(error).__name__})", reason="failed")
+            failed = OwnerSilent(f"the owner failed ({type(error).__name__})", reason="failed")
             return Asked(Answer.UNANSWERED, failed)
 
-    def _asked_patiently(self, owner: Owner, record: Record) -> Answer:
-        for pause_s in _PAUSES_S:
-            try:
-                return owner.answer(record)
-            except SweepflowError as error:
-                if not error.retryable:
-                    raise
-            self._clock.sleep(pause_s)
-        return owner.answer(record)
+    def _owner(self, name: str) -> Owner | SweepflowError:
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name, {entry.value: entry for entry in self._entries[name]})
+        return self._loaded[name]
 
-    def _owner(self, name: str) -> Owner | NoOwner:
-        if name not in self._made:
-            self._made[name] = self._load(name, {entry.value: entry for entry in self._entries[name]})
-        return self._made[name]
-
-    def _load(self, name: str, entries: dict[str, EntryPoint]) -> Owner | NoOwner:
+    def _load(self, name: str, entries: dict[str, EntryPoint]) -> Owner | SweepflowError:
         if len(entries) > 1:
             places = " and ".join(sorted(entries))
             problem = f"owner type {name!r} is registered twice, as {places}; uninstall one of the packages"
-            return NoOwner(name, problem, reason="duplicate")
+            return _no_owner(name, problem, reason="duplicate")
         value, entry = entries.popitem()
         try:
-            make: Callable[[Settings], object] = entry.load()
-            owner = make(self._settings)
+            create: Callable[[Settings], object] = entry.load()
+            owner = create(self._settings)
         except Exception as error:
             found = f"from {value} ({type(error).__name__})"
-            return NoOwner(name, f"owner type {name!r} can't be loaded {found}; mend or uninstall it", reason="failed")
+            return _no_owner(name, f"owner type {name!r} can't be loaded {found}; fix or uninstall it", reason="failed")
         if isinstance(owner, Owner):
             return owner
-        return NoOwner(name, f"owner type {name!r}: {value} gives no Owner; correct it", reason="wrong_type")
+        return _no_owner(
+            name, f"owner type {name!r}: {value} does not return an Owner; fix the package", reason="wrong_type"
+        )
 
 
-def _understood(answer: object) -> Asked:
+def _no_owner(owner_type: str, problem: str, *, reason: str) -> SweepflowError:
+    """The error for a type of owner that no installed package implements, or none that can be loaded."""
+    return SweepflowError(problem, reason=reason, owner_type=owner_type)
+
+
+def _checked_answer(answer: object) -> Asked:
     if isinstance(answer, Answer):
         return Asked(answer)
     problem = f"the owner's answer was of type {type(answer).__name__}, not an Answer"

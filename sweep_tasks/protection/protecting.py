@@ -1,10 +1,10 @@
-"""Keep what a timestamp shows for as long as some work takes.
+"""Protects a timestamp for the duration of some work.
 
     with protecting(store, settings, ["shop.*"]) as ts:
         snapshot = manager.read_at(ts)
 
-The record is released when the block ends, however it ends. A script that may be killed gives its record an expiry, so
-that somebody else releases it.
+The record is released when the block ends, also after an error. A script that may be killed gives its record an expiry,
+so that reconciliation releases it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from dataclasses import replace
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import AlreadyExists, AlreadySwept, NotFound, RecordExists, StoreBusy
-from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.errors import AlreadyExists, AlreadySwept, NotFound, StoreBusy
+from sweep_tasks.protection.catalog import ProtectionCatalog, record_exists
 from sweep_tasks.protection.owners import EXPIRY, MANUAL
-from sweep_tasks.protection.records import Mode, Record, State
-from sweep_tasks.protection.targets import Target
+from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store.contract import Store
-from sweep_tasks.timestamps.service import TimestampService
 
 _ATTEMPTS = 5
 
@@ -41,7 +40,8 @@ def protecting(
     meta: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Iterator[int]:
-    """The timestamp that is protected: a fresh one, unless one is given. `AlreadySwept` if that is too old."""
+    """Protect a timestamp for the block and return it: a fresh one, unless `ts` is given. Raises `AlreadySwept` if that
+    is too old."""
     catalog = ProtectionCatalog(store, settings, clock)
     now_ms = (clock or SystemClock()).now_ms()
     wanted = Record(
@@ -61,36 +61,38 @@ def protecting(
 
 
 def parsed(targets: Iterable[Target | str]) -> tuple[Target, ...]:
+    """Return the targets, parsing those that are text."""
     return tuple(Target.parse(each) if isinstance(each, str) else each for each in targets)
 
 
 def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], ts: int | None = None) -> int:
-    """Protect what `wanted` says, at `ts` or at a fresh timestamp; the timestamp that is held.
+    """Create the record `wanted`, at `ts` or at a fresh timestamp, and return the timestamp that is held.
 
-    Whoever does this a second time under the same id, because its first try died or was not answered, goes on with what
-    stands. A fresh timestamp can be too old only if a table was emptied in the same moment: then a fresher one is not.
+    A caller that repeats this under the same id, because its first attempt died or got no answer, takes over the
+    existing record. A fresh timestamp is refused only if a table was emptied at the same moment; a fresher one is then
+    attempted.
     """
     for _ in range(_ATTEMPTS):
         record = replace(wanted, ts=fresh() if ts is None else ts)
         try:
             verdict = catalog.protect(record)
         except AlreadyExists:
-            taken_up = _taken_up(catalog, record, ts)
-            if taken_up is None:
+            existing = _take_over(catalog, record, ts)
+            if existing is None:
                 continue
-            return taken_up.ts
+            return existing.ts
         if verdict.accepted:
             return record.ts
         if ts is not None:
             raise AlreadySwept(ts, verdict.earliest or 0)
     raise StoreBusy(
-        f"protection: {wanted.id!r} could not be made, its tables are emptied all the time; try again",
+        f"protection: {wanted.id!r} was not created: its tables were emptied during {_ATTEMPTS} attempts; retry later",
         reason="truncated",
     )
 
 
 def let_go(catalog: ProtectionCatalog, record_id: str) -> bool:
-    """False if there was nothing to release."""
+    """Release a record. Returns False if it does not exist."""
     try:
         catalog.release(record_id)
     except NotFound:
@@ -98,21 +100,21 @@ def let_go(catalog: ProtectionCatalog, record_id: str) -> bool:
     return True
 
 
-def _taken_up(catalog: ProtectionCatalog, wanted: Record, ts: int | None) -> Record | None:
-    """Renewed, so that whoever was about to release it, because its run had ended, must look again. None if it is
-    gone."""
+def _take_over(catalog: ProtectionCatalog, wanted: Record, ts: int | None) -> Record | None:
+    """Renew the existing record and return it, or None if it is gone. Renewing makes a release fail that was decided
+    before, because its earlier run had ended."""
     try:
         found = catalog.get(wanted.id)
-        standing = found if found.state is State.ACCEPTED else catalog.settle(found, lambda _: {})
-        return catalog.renew(_same(standing, wanted, ts)) if standing else None
+        existing = found if found.state is State.ACCEPTED else catalog.settle(found, lambda _: {})
+        return catalog.renew(_compatible(existing, wanted, ts)) if existing else None
     except NotFound:
         return None
 
 
-def _same(standing: Record, wanted: Record, ts: int | None) -> Record:
-    holds_enough = standing.mode in (wanted.mode, Mode.AFTER) and standing.targets == wanted.targets
-    if holds_enough and ts in (None, standing.ts):
-        return standing
-    raise RecordExists(
-        wanted.id, "stands with other tables or at another timestamp; release it, then try again", reason="different"
+def _compatible(existing: Record, wanted: Record, ts: int | None) -> Record:
+    holds_enough = existing.mode in (wanted.mode, Mode.AFTER) and existing.targets == wanted.targets
+    if holds_enough and ts in (None, existing.ts):
+        return existing
+    raise record_exists(
+        wanted.id, "exists with other tables or at another timestamp; release it, then retry", reason="different"
     )

@@ -1,58 +1,146 @@
-"""Protection records, and which of them cover a cell. Pure.
-
-A record keeps what is visible *at* its timestamp, or everything visible at it or *after* it, in the tables and row
-ranges it names. Sweeps honour pending and accepted records alike; readers may rely on accepted ones only.
-"""
+"""Protection records: what each one covers, and which of them cover a cell. Pure."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from fnmatch import fnmatchcase
+from typing import NamedTuple
 
-from sweep_tasks.model import MAX_TS, Span, TableRef
-from sweep_tasks.protection.targets import Target as Target
+from sweep_tasks.errors import BadValue, NotFound, RecordChanged
+from sweep_tasks.model import EVERYTHING, MAX_NAME_BYTES, MAX_TS, Span, TableRef
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Targets: what a protection covers. A table by name or by pattern, completely or a range of its rows.
+#
+# shop.orders             a table
+# shop.*                  every table of a namespace, including tables that are created later
+# shop.orders[61:7a)      the rows from 61 up to but not including 7a, in hexadecimal; either end may be left out
+# ---------------------------------------------------------------------------------------------------------------------
+
+_STAR = "*"
+_TEXT = re.compile(r"(?P<table>[^\[]+)(?:\[(?P<start>[0-9a-f]*):(?P<end>[0-9a-f]*)\))?\Z")
+_PATTERN_PART = re.compile(r"[A-Za-z0-9_*-]+\Z")
+
+
+class Target(NamedTuple):
+    """A table or a pattern of tables, and the rows that are covered (a span)."""
+
+    table: TableRef
+    """A `*` stands for any characters of a name. A pattern never covers system tables."""
+    rows: Span = EVERYTHING
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        found = _TEXT.match(text)
+        if found is None:
+            raise _bad()
+        start, end = (bytes.fromhex(_even(found[name] or "")) for name in ("start", "end"))
+        return cls(_table(found["table"]), checked_rows(Span(start, end), "target"))
+
+    @property
+    def is_pattern(self) -> bool:
+        return _STAR in self.table.namespace or _STAR in self.table.name
+
+    def covers(self, table: TableRef) -> bool:
+        if not self.is_pattern:
+            return self.table == table
+        named = fnmatchcase(table.namespace, self.table.namespace) and fnmatchcase(table.name, self.table.name)
+        return named and not table.is_system
+
+    def among(self, tables: Iterable[TableRef]) -> set[TableRef]:
+        """Return those of the tables that the target covers."""
+        return {table for table in tables if self.covers(table)}
+
+    def __str__(self) -> str:
+        rows = f"[{self.rows.start.hex()}:{self.rows.end.hex()})"
+        return str(self.table) if self.rows == EVERYTHING else f"{self.table}{rows}"
+
+
+def checked_rows(rows: Span, field: str) -> Span:
+    if max(len(rows.start), len(rows.end)) > MAX_NAME_BYTES or (rows.end and rows.end <= rows.start):
+        raise BadValue(
+            field, "the first row must come before the end row; leave the end empty for the end of the table"
+        )
+    return rows
+
+
+def _table(text: str) -> TableRef:
+    if _STAR not in text:
+        return TableRef.parse(text)
+    namespace, dot, name = text.partition(".")
+    if not dot or not _PATTERN_PART.match(namespace) or not _PATTERN_PART.match(name):
+        raise _bad()
+    return TableRef(namespace, name)
+
+
+def _even(digits: str) -> str:
+    if len(digits) % 2:
+        raise _bad()
+    return digits
+
+
+def _bad() -> BadValue:
+    return BadValue(
+        "target",
+        "must be namespace.name, with * for any characters, and optionally a row range [from:to) in hexadecimal",
+        reason="malformed",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Protection records, and which of them cover a cell.
+#
+# A record keeps the versions that are visible *at* its timestamp, or all that are visible at it or *after* it, in its
+# targets. Sweeps respect pending and accepted records alike; readers may rely on accepted ones only.
+# ---------------------------------------------------------------------------------------------------------------------
 
 MANUAL = "manual"
 
 
 class Mode(StrEnum):
+    """Which versions a record keeps: those visible at its timestamp, or all visible at it or after it."""
+
     AT = "at"
     AFTER = "after"
 
 
 class State(StrEnum):
+    """Whether a record was checked against the thresholds."""
+
     PENDING = "pending"
     ACCEPTED = "accepted"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    """A protected timestamp: what is kept, since when, and for which owner."""
+
     id: str
     ts: int
     mode: Mode
     targets: tuple[Target, ...]
     state: State = State.PENDING
     held_ts: int | None = None
-    """While a record moves, the timestamp it moves to: held as well, and not yet known to be safe."""
+    """While a record moves, the timestamp that it moves to. It is held too, but not yet known to be safe."""
     meta_type: str = MANUAL
-    """The kind of its owner, who can be asked whether it is still needed."""
+    """The type of its owner. Reconciliation asks the owner whether the record is still needed."""
     meta: Mapping[str, str] = field(default_factory=dict)
-    """What that owner is asked about."""
+    """Details that identify the owner, such as a run id."""
     created_ms: int = 0
     expires_ms: int | None = None
     origin_ts: int | None = None
-    """Where it stood when it was made, if it has moved since."""
+    """The timestamp that it was created with, if it has moved since."""
     transaction: int | None = None
-    """The start of the transaction it was made in, until that has ended: its commit makes the record accepted."""
+    """The start of the transaction that creates it, until that has ended. Its commit accepts the record."""
     released_by: int | None = None
     """The start of a transaction whose commit releases it."""
     version: int = field(default=0, compare=False)
-    """Which change of the catalog made it what it is: no two have the same."""
-    made: int = field(default=0, compare=False)
-    """The version it had first: tells it from another one under the same name."""
+    """The version of the catalog that stored it in this form. No two records share one."""
+    first_version: int = field(default=0, compare=False)
+    """Its first version. Distinguishes it from another record with the same id."""
 
     @property
     def timestamps(self) -> tuple[int, ...]:
@@ -68,13 +156,13 @@ class Record:
         return any(target.covers(table) and _within(rows, target.rows) for target in self.targets)
 
     def lets_read(self, table: TableRef, rows: Span, at: int) -> bool:
-        """Whether a reader at this timestamp finds here all that its snapshot held."""
+        """Return True if a reader at this timestamp still finds its complete snapshot here."""
         kept = at >= self.ts if self.mode is Mode.AFTER else at == self.ts
         return self.state is State.ACCEPTED and kept and self.covers_all(table, rows)
 
 
 class Protection(NamedTuple):
-    """One timestamp that a record holds: what judging an entry needs to know of it."""
+    """One timestamp that a record holds: the part of a record that judging an entry needs."""
 
     ts: int
     mode: Mode
@@ -82,29 +170,33 @@ class Protection(NamedTuple):
 
 
 class Protections:
-    """The records that a sweep must honour, asked per cell."""
+    """The records that a sweep must respect, looked up by cell."""
 
     def __init__(self, records: Collection[Record]) -> None:
         self._records = {record.id: record for record in records}
         self._by_table: dict[TableRef, list[tuple[Span, Protection]]] = {}
 
+    @classmethod
+    def none(cls) -> Protections:
+        """Return no protections, for work that no record can hold back. Never a default: callers write it out."""
+        return cls([])
+
     def covering(self, table: TableRef, row: bytes) -> list[Protection]:
-        return [protection for rows, protection in self._of(table) if row in rows]
+        return [protection for rows, protection in self._of_table(table) if row in rows]
 
     def protects(self, table: TableRef) -> bool:
-        return bool(self._of(table))
+        return bool(self._of_table(table))
 
     def frees_below(self, record_id: str, ts: int) -> int:
-        """Of the entries that were parked under this record when it stood at this timestamp, those that committed below
-        the answer have nothing to wait for any more: all, if it is gone or was made anew; those that it has moved past,
-        if it has moved."""
+        """Return the timestamp below which this record no longer holds entries that were parked under it at `ts`:
+        `MAX_TS` if the record was released or replaced, its current timestamp if it has moved."""
         record = self._records.get(record_id)
         if record is None:
             return MAX_TS
         first = record.ts if record.origin_ts is None else record.origin_ts
         return min(record.timestamps) if first <= ts <= max(record.timestamps) else MAX_TS
 
-    def _of(self, table: TableRef) -> list[tuple[Span, Protection]]:
+    def _of_table(self, table: TableRef) -> list[tuple[Span, Protection]]:
         found = self._by_table.get(table)
         if found is None:
             found = self._by_table[table] = [
@@ -117,53 +209,54 @@ class Protections:
         return found
 
 
-def dump_record(record: Record) -> bytes:
-    plain: dict[str, Any] = {
-        "ts": record.ts,
-        "mode": record.mode,
-        "state": record.state,
-        "held_ts": record.held_ts,
-        "targets": [[str(table), rows.start.hex(), rows.end.hex()] for table, rows in record.targets],
-        "meta_type": record.meta_type,
-        "meta": dict(record.meta),
-        "created_ms": record.created_ms,
-        "expires_ms": record.expires_ms,
-        "origin_ts": record.origin_ts,
-        "transaction": record.transaction,
-        "released_by": record.released_by,
-        "version": record.version,
-        "made": record.made,
-    }
-    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
-
-
-def load_record(record_id: str, value: bytes) -> Record:
-    """Records of an earlier version of the format lack what came later."""
-    plain = json.loads(value)
-    return Record(
-        record_id,
-        plain["ts"],
-        Mode(plain["mode"]),
-        tuple(_load_targets(plain["targets"])),
-        State(plain["state"]),
-        plain["held_ts"],
-        meta_type=plain.get("meta_type", MANUAL),
-        meta=plain.get("meta", {}),
-        created_ms=plain.get("created_ms", 0),
-        expires_ms=plain.get("expires_ms"),
-        origin_ts=plain.get("origin_ts"),
-        transaction=plain.get("transaction"),
-        released_by=plain.get("released_by"),
-        version=plain.get("version", 0),
-        made=plain.get("made", 0),
-    )
-
-
-def _load_targets(plain: Iterable[list[str]]) -> Iterable[Target]:
-    for table, start, end in plain:
-        yield Target(TableRef.stored(table), Span(bytes.fromhex(start), bytes.fromhex(end)))
-
-
 def _within(inner: Span, outer: Span) -> bool:
     ends = not outer.end or (bool(inner.end) and inner.end <= outer.end)
     return outer.start <= inner.start and ends
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Changes of a record, given the record as it is stored now.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def same_record(record: Record, stored: Record | None) -> Record:
+    """Return the stored record, or raise `NotFound` if it was released or replaced since. A record that was released
+    while it was verified must not be reported as holding."""
+    if stored is None or stored.first_version != record.first_version:
+        raise NotFound(
+            f"protection: record {record.id!r} was released at the same time; protect again", released=record.id
+        )
+    return stored
+
+
+def unless_pending(refused: Record, stored: Record | None) -> Record | None:
+    """Return None to remove a refused record, unless it is no longer pending. Another process may have verified it
+    before the sweep published, and may have reported it as accepted: then it stays."""
+    if stored and stored.first_version == refused.first_version and stored.state is State.PENDING:
+        return None
+    return stored
+
+
+def moving_to(record: Record, stored: Record | None, ts: int) -> Record:
+    """Return the record holding both timestamps. An unfinished move of another process is taken over; that process
+    notices it. A pending record can't move, because its verification is about the old timestamp."""
+    now = same_record(record, stored)
+    if now.state is State.PENDING:
+        raise RecordChanged(record.id)
+    if ts < now.ts:
+        raise BadValue("ts", f"{ts} is below {now.ts}; a record can only move forward", reason="backwards")
+    return replace(now, held_ts=ts)
+
+
+def after_move(moving: Record, stored: Record | None, stays: bool) -> Record:
+    """Return the record at the new timestamp, or at the old one alone, but only if this move is still the current one.
+    Another move that replaced it may no longer hold the timestamp that was verified here."""
+    record, ts = same_record(moving, stored), moving.timestamps[-1]
+    if record.held_ts is None and record.ts == ts:
+        return record  # another process completed the move
+    if record.held_ts != ts or ts < record.ts:
+        raise RecordChanged(record.id)
+    if stays:
+        return replace(record, held_ts=None)
+    origin = record.ts if record.origin_ts is None else record.origin_ts
+    return replace(record, ts=ts, held_ts=None, origin_ts=origin)

@@ -1,1 +1,1 @@
-"""The sweep queue: every write is announced here before it is made, so that a sweep need not search for it."""
+"""The sweep queue: every write is recorded here first, so that a sweep finds it without scanning tables."""

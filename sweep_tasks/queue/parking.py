@@ -1,8 +1,12 @@
-"""Entries that were judged and must be judged again: parked, each under the reason that holds it.
+"""Entries that leave the queue before they are finished: parked entries and quarantined entries.
 
-A shard's progress never waits for a protection, a retention, a paused table or a slow writer: the entry is parked and
-the shard goes on. Parked entries of a shard share a row and sort by reason, so that those which are not due are skipped
-over: one look at the first entry under a reason tells whether the rest need be read.
+A shard's progress never waits for a protection, a retention, a paused table or a slow writer. The entry is parked under
+the reason that holds it, and the shard continues. Parked entries of a shard share a row and sort by reason, so that
+those that are not due are skipped: the first entry under a reason shows whether the others need to be read.
+
+An entry that can't be read is quarantined instead, with the reason, its bytes and its place in the queue. It is stored
+there before its queue row is cleaned, so that it can be judged again when the cause is fixed (a table that was
+restored, a version that can read it).
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import (
     read_sized,
     read_var_long,
@@ -22,26 +27,28 @@ from sweep_tasks.encoding import (
 )
 from sweep_tasks.model import EVERYTHING, MAX_TS, Cell, Span, SweepStrategy, VersionRange
 from sweep_tasks.queue.encoding import checked_shard
-from sweep_tasks.store.contract import Store
-from sweep_tasks.store.system import PARKED
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.store.contract import Store, every
+from sweep_tasks.store.schema import PARKED, QUARANTINE
 
 
 class Why(IntEnum):
+    """The reason that holds a parked entry. The numbers are stored, and parked entries sort by them."""
+
     REPLICAS = 0
-    """Comes first: what a sweep lets go elsewhere and parks here, it does not meet again and try at once."""
+    """Sorts first, so that an entry that a run moves here is not read and attempted again by the same run."""
     GRACE = 1
     PROTECTED = 2
     RETENTION = 3
     PAUSED = 4
 
 
-_OF_A_TABLE = (Why.RETENTION, Why.PAUSED)
+_TABLE_HOLDS = (Why.RETENTION, Why.PAUSED)
 
 
 class Hold(NamedTuple):
-    """What an entry waits for: a wall-clock time in milliseconds, a record at a timestamp, a table's retention, that a
-    table is swept again, or that all replicas are there, which only another try can tell."""
+    """What a parked entry waits for: a wall-clock time in milliseconds, a protection record at a timestamp, a table's
+    retention, a paused table to be resumed, or all replicas to be available, which only another attempt shows."""
 
     why: Why
     until_ms: int = 0
@@ -52,7 +59,7 @@ class Hold(NamedTuple):
     def encoded(self) -> bytes:
         if self.why is Why.PROTECTED:
             rest = sized(self.record.encode()) + var_long(self.record_ts)
-        elif self.why in _OF_A_TABLE:
+        elif self.why in _TABLE_HOLDS:
             rest = var_long(self.table_id)
         elif self.why is Why.GRACE:
             rest = var_long(self.until_ms)
@@ -65,6 +72,8 @@ WAITING_FOR_REPLICAS = Hold(Why.REPLICAS)
 
 
 class ParkedEntry(NamedTuple):
+    """A judged entry, the hold that it waits for, and the outcome of its transaction."""
+
     hold: Hold
     table_id: int
     cell: Cell
@@ -73,15 +82,17 @@ class ParkedEntry(NamedTuple):
     delete: bool
 
     def column(self) -> bytes:
-        """Within a hold by start timestamp: what is old enough comes first."""
+        """Return the column that it is stored under. Within a hold, entries sort by start timestamp."""
         entry = var_long(self.start) + var_long(self.table_id) + sized(self.cell.row) + self.cell.column
         return self.hold.encoded() + entry
 
 
 class ParkedPage(NamedTuple):
+    """A page of parked entries."""
+
     entries: list[ParkedEntry]
     as_of: int
-    """What was parked later than this has not been seen."""
+    """Entries that were parked at a later timestamp are not in this page."""
 
 
 class Parking:
@@ -93,8 +104,8 @@ class Parking:
         self._row = strategy.value.encode() + b":" + var_long(checked_shard(shard))
 
     def park(self, entries: Collection[ParkedEntry]) -> None:
-        """Stored at a fresh timestamp, above that of every removal before: an entry may come back under a hold it was
-        once released from."""
+        """Store entries at a fresh timestamp, above that of every earlier removal: an entry may be parked again under a
+        hold that it was removed from before."""
         if entries:
             values = {
                 Cell(self._row, entry.column()): bytes([entry.delete]) + var_signed_long(entry.commit)
@@ -103,29 +114,30 @@ class Parking:
             self._store.put(self._timestamps.fresh(), {PARKED: values})
 
     def remove(self, entries: Collection[ParkedEntry], as_of: int = MAX_TS - 1) -> None:
-        """As they were seen: one that somebody has parked again since, under the same hold, stays."""
+        """Remove entries as they were read. One that was parked again since, under the same hold, stays."""
         if entries:
             cells = [Cell(self._row, entry.column()) for entry in entries]
             self._store.delete_ranges(PARKED, [VersionRange(cell, 0, as_of + 1) for cell in cells])
 
     def page(self, after: bytes, limit: int, within: Span = EVERYTHING) -> ParkedPage:
-        """Entries behind a column, in order."""
+        """Return the entries after a column, in order."""
         span = Span(max(within.start, after + b"\0" if after else b""), within.end)
         if span.end and span.start >= span.end:
             return ParkedPage([], 0)
         found = self._store.scan(PARKED, MAX_TS, Span.only(self._row), span, limit).items
-        entries = [_decoded(cell.column, version.value) for cell, version in found]
+        entries = [_decoded_parked(cell.column, version.value) for cell, version in found]
         return ParkedPage(entries, max((version.ts for _, version in found), default=0))
 
     def all(self, page: int = 1_000) -> Iterator[ParkedEntry]:
+        """Yield every parked entry of the shard, in order."""
         after = b""
         while entries := self.page(after, page).entries:
             yield from entries
             after = entries[-1].column()
 
     def of_cell(self, table_id: int, cell: Cell, starts: Collection[int], most: int) -> list[ParkedEntry]:
-        """The entries of one cell: of these starts under every hold, and of others as far as they are among the first
-        `most`. A hold is found by its first entry, and passed over then."""
+        """Return the parked entries of one cell: those with one of `starts`, and others only if they are among the
+        first `most` of the shard. Each hold is found by reading its first entry and skipping the rest."""
         first = list(islice(self.all(), most))
         found = [entry for entry in first if (entry.table_id, entry.cell) == (table_id, cell)]
         if len(first) == most:
@@ -136,23 +148,23 @@ class Parking:
                 after = self.behind(page[0].hold)
             wanted = [ParkedEntry(hold, table_id, cell, start, 0, False) for hold in holds for start in starts]
             read = self._store.get(PARKED, {Cell(self._row, each.column()): MAX_TS for each in wanted})
-            found += [_decoded(place.column, version.value) for place, version in read.items()]
+            found += [_decoded_parked(place.column, version.value) for place, version in read.items()]
         return list(dict.fromkeys(found))
 
     @staticmethod
     def started(hold: Hold, since: int, before: int) -> Span:
-        """The columns of entries under this hold with `since <= start < before`."""
+        """Return the columns of entries under this hold with `since <= start < before`."""
         under = hold.encoded()
         return Span(under + var_long(since), under + var_long(before))
 
     @staticmethod
     def behind(hold: Hold) -> bytes:
-        """A column behind every entry under this hold."""
+        """Return a column that sorts after every entry under this hold."""
         return hold.encoded() + b"\xff" * 10
 
 
 def all_parked(store: Store, most: int) -> dict[tuple[SweepStrategy, int], list[ParkedEntry]] | None:
-    """Of every queue at once, in one call; None if there are more."""
+    """Return the parked entries of all shards with a single scan, or None if there are more than `most`."""
     page = store.scan(PARKED, MAX_TS, limit=most)
     if page.resume is not None:
         return None
@@ -160,11 +172,11 @@ def all_parked(store: Store, most: int) -> dict[tuple[SweepStrategy, int], list[
     for cell, version in page.items:
         name, _, shard = cell.row.partition(b":")
         queue = SweepStrategy(name.decode()), read_var_long(shard)[0]
-        found.setdefault(queue, []).append(_decoded(cell.column, version.value))
+        found.setdefault(queue, []).append(_decoded_parked(cell.column, version.value))
     return found
 
 
-def _decoded(column: bytes, value: bytes) -> ParkedEntry:
+def _decoded_parked(column: bytes, value: bytes) -> ParkedEntry:
     hold, at = _decoded_hold(column)
     start, at = read_var_long(column, at)
     table_id, at = read_var_long(column, at)
@@ -182,4 +194,70 @@ def _decoded_hold(column: bytes) -> tuple[Hold, int]:
     if why is Why.REPLICAS:
         return WAITING_FOR_REPLICAS, 1
     number, at = read_var_long(column, 1)
-    return (Hold(why, table_id=number) if why in _OF_A_TABLE else Hold(why, until_ms=number)), at
+    return (Hold(why, table_id=number) if why in _TABLE_HOLDS else Hold(why, until_ms=number)), at
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Quarantined entries: those that can't be read.
+# ---------------------------------------------------------------------------------------------------------------------
+
+_PAGE = 1_000
+_NO_START = -1
+
+
+class Quarantined(NamedTuple):
+    """A queue entry that could not be read, with its bytes, its place in the queue and the reason."""
+
+    strategy: SweepStrategy
+    shard: int
+    start: int | None
+    place: Cell
+    value: bytes
+    reason: str
+
+    @property
+    def cell(self) -> Cell:
+        """Return the cell of the quarantine table that it is stored in."""
+        row = bytes([QUEUES.index(self.strategy)]) + var_long(self.shard)
+        return Cell(row, sized(self.place.row) + self.place.column)
+
+
+class Quarantine:
+    """The quarantined entries of all shards."""
+
+    def __init__(self, store: Store, timestamps: TimestampService) -> None:
+        self._store = store
+        self._timestamps = timestamps
+
+    def add(self, entries: Collection[Quarantined]) -> None:
+        if entries:
+            values = {entry.cell: _encoded_quarantined(entry) for entry in entries}
+            self._store.put(self._timestamps.fresh(), {QUARANTINE: values})
+
+    def remove(self, entries: Collection[Quarantined]) -> None:
+        if entries:
+            self._store.delete_ranges(QUARANTINE, [VersionRange(entry.cell, 0, MAX_TS) for entry in entries])
+
+    def all(self) -> Iterator[Quarantined]:
+        found = every(lambda after: self._store.scan(QUARANTINE, MAX_TS, limit=_PAGE, after=after))
+        return (_decoded_quarantined(cell, version.value) for cell, version in found)
+
+
+def _encoded_quarantined(entry: Quarantined) -> bytes:
+    start = _NO_START if entry.start is None else entry.start
+    return var_signed_long(start) + sized(entry.reason.encode()) + entry.value
+
+
+def _decoded_quarantined(cell: Cell, value: bytes) -> Quarantined:
+    shard, _ = read_var_long(cell.row, 1)
+    row, at = read_sized(cell.column)
+    start, value_at = read_var_signed_long(value)
+    reason, value_at = read_sized(value, value_at)
+    return Quarantined(
+        QUEUES[cell.row[0]],
+        shard,
+        None if start == _NO_START else start,
+        Cell(row, cell.column[at:]),
+        value[value_at:],
+        reason.decode(),
+    )

@@ -1,7 +1,7 @@
-"""Reading one shard's queue in the order of start timestamps, in batches that never have to be huge.
+"""Reads one shard's queue in the order of start timestamps, in batches of bounded size.
 
-A batch ends between two start timestamps, or between two pages of a dedicated row: `through` says how far progress may
-go once the batch is dealt with, and the rest which rows of the queue it used up.
+A batch ends between two start timestamps, or between two pages of a dedicated row. `through` is the progress that the
+shard may advance to after the batch is applied. The other fields name the queue rows that can be cleaned then.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from sweep_tasks.queue.encoding import (
     timestamps_row,
 )
 from sweep_tasks.store.contract import CellPage, Store, every
-from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
 
 log = structlog.get_logger(__name__)
 
 DEFAULT_BATCH = 100_000
 _PAGE = 10_000
-_ROWS_WORTH_ASKING_FOR = 1_000
-"""Above so many coarse partitions, reading the whole table of marks is cheaper than asking for each."""
+_MOST_ROW_READS = 1_000
+"""Above this number of coarse partitions, scanning the whole table of marks is cheaper than reading each row."""
 
 
 class RawEntry(NamedTuple):
-    """An entry as it stands in the queue: where, when it started, and its bytes. A column that can't be read has no
-    start; its entry can only be set aside."""
+    """An entry as it is stored in the queue: its start, its cell and its bytes. A column that can't be read has no
+    start, and its entry can only be quarantined."""
 
     start: int | None
     place: Cell
@@ -48,7 +48,7 @@ class RawEntry(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """A transaction whose writes stand in so many dedicated rows."""
+    """A reference from a shared row to the dedicated rows that hold the writes of one transaction."""
 
     start: int
     rows: int
@@ -56,15 +56,17 @@ class Reference(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
+    """Entries of the queue that are judged together, and the rows that can be cleaned afterwards."""
+
     entries: list[RawEntry] = field(default_factory=list)
     through: int | None = None
-    """How far progress may go once the entries are dealt with; None if no start timestamp is complete yet."""
+    """The progress to advance to after the entries are applied; None if no start timestamp is complete yet."""
     dedicated: list[tuple[int, bytes]] = field(default_factory=list)
-    """Dedicated rows that are used up with this batch, each with its start timestamp."""
+    """Dedicated rows that this batch completes, each with its start timestamp."""
     partitions: list[int] = field(default_factory=list)
-    """Fine partitions that are used up with this batch."""
-    uses_up_a_row: bool = False
-    """A dedicated row that had entries is among those used up: a run may end here and will not begin it again."""
+    """Fine partitions that this batch completes."""
+    completes_a_row: bool = False
+    """True if the batch completes a dedicated row that had entries: a run that ends here does not restart that row."""
 
     @property
     def starts(self) -> set[int]:
@@ -72,23 +74,25 @@ class Batch:
 
 
 class _Group(NamedTuple):
-    """Entries of one start timestamp, or a page of them."""
+    """The entries of one start timestamp, or one page of them."""
 
     start: int | None
     entries: list[RawEntry]
     complete: bool
     dedicated: list[tuple[int, bytes]]
-    uses_up_a_row: bool = False
+    completes_a_row: bool = False
 
 
 class QueueReader:
+    """Reads the queue of one strategy and shard. Changes nothing."""
+
     def __init__(self, store: Store, strategy: SweepStrategy, shard: int) -> None:
         self._store = store
         self._strategy = strategy
         self._shard = shard
 
     def partitions(self, after: int, before: int) -> list[int]:
-        """Fine partitions marked as having entries with `after < start < before`."""
+        """Return the fine partitions that are marked as having entries with `after < start < before`."""
         first, last = fine(after + 1), fine(before - 1)
         if before <= after + 1:
             return []
@@ -105,37 +109,43 @@ class QueueReader:
         return every(page)
 
     def _marked(self, column: bytes) -> int | None:
-        """None for a mark that can't be read: it leads nowhere, and must not stop the shard."""
+        """Return the partition of a mark, or None if it can't be read. Such a mark must not stop the shard."""
         try:
             partition, at = read_var_long(column)
         except BadValue:
             at = -1
         if at != len(column):
-            log.warning("a mark of the queue can't be read", strategy=self._strategy.value, shard=self._shard)
+            log.warning(
+                "skipped an unreadable partition mark in the queue", strategy=self._strategy.value, shard=self._shard
+            )
             return None
         return partition
 
     def _mark_rows(self, first: int, last: int) -> list[bytes]:
-        if last - first < _ROWS_WORTH_ASKING_FOR:
+        if last - first < _MOST_ROW_READS:
             return [timestamps_row(self._shard, partition, self._strategy) for partition in range(first, last + 1)]
         rows = {cell.row for cell, _ in self._marks()}
         return sorted(row for row in rows if self._is_ours(row, first, last))
 
     def _is_ours(self, row: bytes, first: int, last: int) -> bool:
-        shard, partition, strategy = read_timestamps_row(row)
+        """A row that can't be read is none of ours: those have names that are computed."""
+        try:
+            shard, partition, strategy = read_timestamps_row(row)
+        except BadValue:
+            return False
         return shard == self._shard and strategy == self._strategy and first <= partition <= last
 
     def batches(self, after: int, before: int, size: int = DEFAULT_BATCH) -> Iterator[Batch]:
         """Everything with `after < start < before`, oldest first, about `size` entries at a time."""
         batch = Batch()
         for partition in self.partitions(after, before):
-            for start, entries, complete, dedicated, uses_up_a_row in self._groups(partition, after, before, size):
+            for start, entries, complete, dedicated, completes_a_row in self._groups(partition, after, before, size):
                 if batch.entries and len(batch.entries) + len(entries) > size:
                     yield batch
                     batch = Batch()
                 batch.entries += entries
                 batch.dedicated += dedicated
-                batch.uses_up_a_row |= uses_up_a_row
+                batch.completes_a_row |= completes_a_row
                 if complete:
                     batch.through = start
             end = (partition + 1) * FINE
@@ -148,10 +158,11 @@ class QueueReader:
     def shared(
         self, partition: int, after: int, before: int, within: Span = EVERYTHING, most: int | None = None
     ) -> Iterator[RawEntry | Reference]:
-        """What a shared row holds with `after < start < before`, in order; of its first so many columns.
+        """Yield the entries and references of a shared row with `after < start < before`, in order. `most` limits how
+        many columns are read.
 
-        A row that will be cleaned is read whole: references that were dealt with before lead to rows that must go, and
-        a column that can't be read must be set aside before the row is gone.
+        A row that will be cleaned is read completely. References that were processed before lead to dedicated rows that
+        must be removed too, and a column that can't be read must be quarantined before its row is removed.
         """
         base = partition * FINE
         columns = within
@@ -213,11 +224,11 @@ class QueueReader:
         return every(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, page, after))
 
     def late(self, since: int, progress: int, most: int) -> Iterator[Batch]:
-        """What stands below the partition under way: each past partition that is not empty or is marked again, to be
-        cleaned.
+        """Yield what is below the current partition: one batch, to be cleaned, for each past partition that has
+        entries or is marked again.
 
-        Past partitions since a timestamp are found by their marks, the last `most` of them by their rows too: a writer
-        that remembers having marked a partition does not mark it anew.
+        Past partitions since a timestamp are found by their marks. The last `most` of them are also found by reading
+        their rows, because a writer that has cached a mark does not write it again.
         """
         past = fine(progress + 1)
         for partition, marked in self._past(since, past, most):
@@ -227,7 +238,7 @@ class QueueReader:
                 yield batch
 
     def late_partitions(self, since: int, progress: int, most: int) -> list[int]:
-        """The past partitions that `late` would return, by one look at each."""
+        """Return the past partitions that `late` would return, with one read for each."""
         return [
             partition
             for partition, marked in self._past(since, fine(progress + 1), most)
@@ -243,7 +254,7 @@ class QueueReader:
         return next(self.shared(partition, after, before), None) is None
 
     def all_of(self, partition: int, first: int, before: int) -> Batch:
-        """Everything that stands in a partition between two starts, dedicated rows included."""
+        """Return all entries of a partition between two starts, including those in dedicated rows."""
         groups = list(self._groups(partition, first - 1, before, _PAGE))
         return Batch(
             [entry for group in groups for entry in group.entries],
@@ -257,7 +268,7 @@ def _overlap(one: Span, other: Span) -> Span:
 
 
 def _position(base: int, column: bytes) -> tuple[int, int]:
-    """Start timestamp and write index."""
+    """Return the start timestamp and the write index."""
     modulus, index = read_cells_column(column)
     if modulus >= FINE or index < -MAX_DEDICATED_ROWS:
         raise BadValue("bytes", "the column's timestamp or write index is out of range")

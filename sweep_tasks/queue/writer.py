@@ -1,21 +1,19 @@
-"""Announcing a transaction's writes, before they are made.
+"""Writes to the queue: adds entries before a transaction writes its values, and removes them when they are swept.
 
-Order: which partition, then the shared row (the entries, or a reference to dedicated rows), then the dedicated rows.
-A sweeper that finds a reference deletes all the rows it names and takes missing ones for empty, so whoever dies in
-between leaves nothing that can't be found.
+Both use an order of writes in which a crash leaves work to repeat, but never loses an entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
 import mmh3
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.encoding import var_long
-from sweep_tasks.errors import TransactionTooLarge
-from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.errors import EXIT_BAD_INPUT, LimitExceeded
+from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
 from sweep_tasks.queue.encoding import (
     DEDICATED_WRITES,
     FINE,
@@ -32,10 +30,18 @@ from sweep_tasks.queue.encoding import (
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
-from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Adding the entries of a transaction, before its values are written.
+#
+# Order: the mark of the partition, then the shared row (the entries, or a reference to dedicated rows), then the
+# dedicated rows. A sweep that finds a reference deletes all the rows it names and treats missing rows as empty, so a
+# writer that stops in between leaves nothing that a sweep can't find.
+# ---------------------------------------------------------------------------------------------------------------------
 
 _PRESENT = b""
-_REMEMBERED_MS = 60_000
+_SHARDS_CACHED_MS = 60_000
 _MARKED_PARTITIONS = 10_000
 _DUMMY = write_bytes(0, Cell(b"0", b"0"), False)
 """The value of a reference: only its write index is read."""
@@ -43,17 +49,18 @@ _DUMMY = write_bytes(0, Cell(b"0", b"0"), False)
 Writes = Mapping[TableRef, Mapping[Cell, bytes]]
 Put = Callable[[int, Writes], None]
 Target = tuple[SweepStrategy, int]
-"""A strategy and a shard: one of the queues that the queue is made of."""
+"""A strategy and a shard. Each pair has its own queue."""
 
 
 def shard_of(table: TableRef, cell: Cell, shards: int) -> int:
+    """Return the shard that a cell's entries are written to: a hash of the table and the cell."""
     if shards == 1:
         return 0
     return mmh3.hash(b"\0".join((str(table).encode(), *cell)), 0, signed=False) % shards
 
 
 class QueueWriter:
-    """What a transaction manager is given as its queue."""
+    """Adds and withdraws the entries of transactions. A transaction manager uses one as its queue."""
 
     def __init__(self, store: Store, ids: TableIds | None = None, clock: Clock | None = None) -> None:
         self._store = store
@@ -61,18 +68,27 @@ class QueueWriter:
         self._progress = Progress(store)
         self._clock = clock or SystemClock()
         self._shards = 1
-        self._look_again_ms = 0
+        self._shards_expire_ms = 0
         self._marked: set[tuple[Target, int]] = set()
-        """Partitions known to be marked. One that a sweep has cleaned since is below the published threshold, so the
-        look that follows enqueuing aborts whoever relied on this memory."""
+        """A cache of marked partitions. A partition that a sweep has cleaned since is below the published threshold, so
+        the threshold check after enqueuing aborts a transaction that relied on a stale entry of this cache."""
 
     def enqueue(self, start: int, writes: Writes, tables: Mapping[TableRef, TableMetadata], late: bool = False) -> None:
-        """`late` is for a writer that sweeps have passed and that is to be found nevertheless."""
+        """Add the entries of a transaction. With `late`, they are stored so that they are readable even if sweeps have
+        already passed the start timestamp."""
         put = self._store.put_late if late else self._store.put
         queued = self._by_target(writes, tables)
         for target, entries in queued.items():
             if len(entries) > DEDICATED_WRITES * MAX_DEDICATED_ROWS:
-                raise TransactionTooLarge(target[1], len(entries), DEDICATED_WRITES * MAX_DEDICATED_ROWS)
+                most = DEDICATED_WRITES * MAX_DEDICATED_ROWS
+                raise LimitExceeded(
+                    f"transaction: {len(entries)} writes belong to shard {target[1]}, at most {most} are allowed; "
+                    "split the transaction, or raise the number of shards",
+                    exit_code=EXIT_BAD_INPUT,
+                    shard=target[1],
+                    writes=len(entries),
+                    most=most,
+                )
         self._mark_partition(start, queued, put)
         modulus = start % FINE
         shared: dict[Cell, bytes] = {}
@@ -102,10 +118,11 @@ class QueueWriter:
         return queued
 
     def _known_shards(self) -> int:
-        """There are never fewer, and those that there were are swept for ever: who knows of fewer does no harm."""
+        """Return the number of shards, at most a minute old. It never falls, and existing shards are always swept, so a
+        writer may use a lower number than the current one."""
         now_ms = self._clock.now_ms()
-        if now_ms >= self._look_again_ms:
-            self._shards, self._look_again_ms = self._progress.shards(), now_ms + _REMEMBERED_MS
+        if now_ms >= self._shards_expire_ms:
+            self._shards, self._shards_expire_ms = self._progress.shards(), now_ms + _SHARDS_CACHED_MS
         return self._shards
 
     def _mark_partition(self, start: int, targets: Mapping[Target, object], put: Put) -> None:
@@ -113,7 +130,7 @@ class QueueWriter:
         if unmarked:
             column = var_long(fine(start))
             cells = {Cell(timestamps_row(shard, coarse(start), strategy), column) for strategy, shard in unmarked}
-            # One version a partition, however many transactions mark it.
+            # The same timestamp for every transaction, so that a partition's mark is one version.
             put(fine(start) * FINE, {QUEUE_TIMESTAMPS: dict.fromkeys(cells, _PRESENT)})
             if len(self._marked) > _MARKED_PARTITIONS:
                 self._marked.clear()
@@ -127,7 +144,7 @@ class QueueWriter:
             put(start, {QUEUE_CELLS: values})
 
     def withdraw(self, start: int, writes: Writes, tables: Mapping[TableRef, TableMetadata]) -> None:
-        """Take the entries of an aborted transaction back. Dedicated rows first: the reference leads to them."""
+        """Remove the entries of an aborted transaction. Dedicated rows first: the reference leads to them."""
         rows: list[bytes] = []
         columns: list[tuple[Cell, int]] = []
         for target, entries in self._by_target(writes, tables).items():
@@ -146,3 +163,33 @@ class QueueWriter:
 
 def _rows_for(entries: list[bytes]) -> int:
     return -(-len(entries) // DEDICATED_WRITES)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Removing swept entries from the queue, so that a crash in between leaves work to repeat and no unreachable row.
+#
+# Order: dedicated rows, then the shared row that refers to them, then the mark that leads to the shared row.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class QueueCleaner:
+    """Removes rows of one strategy and shard from the queue."""
+
+    def __init__(self, store: Store, strategy: SweepStrategy, shard: int) -> None:
+        self._store = store
+        self._strategy = strategy
+        self._shard = shard
+
+    def clean(self, dedicated: Collection[bytes], partitions: Collection[int]) -> None:
+        """Remove dedicated rows and whole fine partitions."""
+        if dedicated:
+            self._store.delete_rows(QUEUE_CELLS, dedicated)
+        if partitions:
+            self._store.delete_rows(
+                QUEUE_CELLS, [shared_row(partition, self._strategy, self._shard) for partition in partitions]
+            )
+            marks = [self._mark(partition) for partition in partitions]
+            self._store.delete_ranges(QUEUE_TIMESTAMPS, [VersionRange(mark, SENTINEL_TS, MAX_TS) for mark in marks])
+
+    def _mark(self, partition: int) -> Cell:
+        return Cell(timestamps_row(self._shard, coarse(partition * FINE), self._strategy), var_long(partition))

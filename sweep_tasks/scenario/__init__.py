@@ -1,1 +1,1 @@
-"""The scenario language: operations as JSON lines, one outcome a line, to see a rule at work."""
+"""The scenario language: operations as JSON lines, with one outcome per line, to try out the rules."""

@@ -1,4 +1,4 @@
-"""What carries out a scenario's sweeps: something that sweeps some shards, or a table, and says what it did."""
+"""The engines that a scenario can sweep with. An engine sweeps some shards or a table, and returns what it did."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.order import SweepOptions
+from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.summary import Counted, Summary
 
 
 class Sweep(NamedTuple):
+    """A sweep of some shards."""
+
     strategy: SweepStrategy
     shards: Collection[int]
     horizon: Horizon
@@ -24,13 +27,17 @@ class Sweep(NamedTuple):
 
 
 class Swept(NamedTuple):
+    """What a sweep of some shards did."""
+
     summaries: list[Summary]
     range_deletes: int
-    """Distinct cells over all shards, as are sentinels."""
+    """Distinct cells over all shards, like `sentinels`."""
     sentinels: int
 
 
 class SweepEngine(Protocol):
+    """Carries out the sweeps of a scenario."""
+
     def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept: ...
 
     def legacy_sweep(
@@ -39,7 +46,7 @@ class SweepEngine(Protocol):
 
 
 class LocalEngine:
-    """In this process."""
+    """Sweeps in this process."""
 
     def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept:
         counted = Counted()

@@ -1,4 +1,4 @@
-"""The fields of an operation, checked before anything is done."""
+"""The fields of operations: each is checked and converted before an operation starts."""
 
 from __future__ import annotations
 
@@ -15,26 +15,33 @@ _HEX = re.compile(r"(?:[0-9a-f]{2})*\Z")
 
 
 class UnknownField(SweepflowError):
+    """A field that its operation does not have."""
+
     code = "unknown_field"
 
 
 class ScenarioWrite(NamedTuple):
+    """One write of a transaction; a value of None is a delete."""
+
     table: TableRef
     cell: Cell
     value: bytes | None
 
 
 Check = Callable[[str, Any], Any]
+"""Takes the name and the JSON value of a field, and returns the value to use or raises `BadValue`."""
 
 
 class Field(NamedTuple):
+    """How a field is checked, and its default."""
+
     check: Check
     default: Any = ...
-    """Left out: the field must be given."""
+    """`...` means that the field is required."""
 
 
 def checked(operation: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
-    """The operation's fields as values, or an error that names the field."""
+    """Return the checked fields of an operation, or raise an error that names the field."""
     for name in operation:
         if name != "op" and name not in fields:
             raise UnknownField(f"{name}: is not a field of {operation['op']!r}; it takes {', '.join(fields) or 'none'}")
@@ -78,7 +85,7 @@ def flag(name: str, value: Any) -> bool:
 
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value or not _storable(value):
-        raise BadValue(name, "must be a string of Unicode characters that is not empty")
+        raise BadValue(name, "must be a non-empty string of Unicode characters")
     return value
 
 
@@ -117,7 +124,7 @@ def one_of(kind: type[SweepStrategy] | type[Mode]) -> Check:
 def queued_strategy(name: str, value: Any) -> SweepStrategy:
     found: SweepStrategy = one_of(SweepStrategy)(name, value)
     if found is SweepStrategy.NOTHING:
-        raise BadValue(name, "must be conservative or thorough: nothing is never swept")
+        raise BadValue(name, "must be conservative or thorough; tables with the strategy nothing are never swept")
     return found
 
 
@@ -133,7 +140,7 @@ def _write(name: str, value: Any) -> ScenarioWrite:
     ref, row, column, content = value
     stored = None if content is None else hexadecimal(name, content)
     if stored == b"":
-        raise BadValue(name, "has an empty value, which would mean deleted; write null to delete")
+        raise BadValue(name, "has an empty value; use null to delete")
     return ScenarioWrite(table(name, ref), Cell(cell_name(name, row), cell_name(name, column)), stored)
 
 
@@ -150,5 +157,5 @@ def _target(name: str, value: Any) -> Target:
         raise BadValue(name, 'must be a table "ns.t" or a row range ["ns.t", from, to]')
     start, end = hexadecimal(name, value[1]), hexadecimal(name, value[2])
     if len(start) > MAX_NAME_BYTES or len(end) > MAX_NAME_BYTES or (end and end <= start):
-        raise BadValue(name, "must run from a row to a later one; an empty end is the end of the table")
+        raise BadValue(name, "the first row must come before the end row; use an empty end for the end of the table")
     return Target(table(name, value[0]), Span(start, end))

@@ -1,6 +1,6 @@
-"""Where bytes live: one contract, and the stores that keep it."""
+"""Stores: one contract, and its implementations in memory, on SQLite and on Cassandra."""
 
 from sweep_tasks.store.contract import Change, Page, Store, every
-from sweep_tasks.store.location import StoreLocation, from_anywhere, initialise_store
+from sweep_tasks.store.location import StoreLocation, absolute_url, initialise_store
 
-__all__ = ["Change", "Page", "Store", "StoreLocation", "every", "from_anywhere", "initialise_store"]
+__all__ = ["Change", "Page", "Store", "StoreLocation", "absolute_url", "every", "initialise_store"]

@@ -1,8 +1,8 @@
-"""A store whose calls can go wrong on command, for tests and simulations.
+"""Fault injection: a store whose calls can fail on command, for tests and simulations.
 
-Every call of the contract is a point where something may happen, just before it takes effect or just after. What
-happens is any function; the ones here are the ways real stores let a process down: refuse, do the work and lose the
-answer, do half of it, answer late, lack a copy, or be the last thing the process ever did.
+A hook can run just before or just after every call of the contract. A hook is any function. The ones here imitate the
+faults of real stores: the call is refused, the response is lost, only a part takes effect, the call is slow, a replica
+is down, or the process crashes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from typing import Any, NamedTuple, NoReturn
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
-from sweep_tasks.store.contract import Store, Stretch
+from sweep_tasks.model import TableRef
+from sweep_tasks.store.contract import Capabilities, Store, Stretch
 
 Hook = Callable[["Call"], "Answer | None"]
 
 
 class ProcessCrashed(BaseException):
-    """The process is gone. Not an Exception, so that no handler of the code under test takes it for one; and every
-    later call through the same `FaultyStore` raises it again, so that no clean-up reaches the store."""
+    """The simulated process has crashed.
+
+    It is not an Exception, so that no handler of the code under test catches it. Every later call through the same
+    `FaultyStore` raises it again, so that no clean-up reaches the store.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Call:
 
 
 class Answer(NamedTuple):
-    """What the caller is told by a hook that stands in for the call: the call itself is not made."""
+    """The result that a hook returns to the caller instead of making the call."""
 
     result: Any
 
@@ -48,7 +52,7 @@ def _call_point(name: str) -> Any:
 
 
 class FaultyStore(Store):
-    """Passes every call on to another store, running `before` and `after` around it."""
+    """Passes every call on to another store, and runs the hooks `before` and `after` around it."""
 
     before: Hook | None
     after: Hook | None
@@ -62,9 +66,9 @@ class FaultyStore(Store):
 
     create_table = _call_point("create_table")
     alter_table = _call_point("alter_table")
-    drop_table = _call_point("drop_table")
+    remove_table = _call_point("remove_table")
+    catalog_rows = _call_point("catalog_rows")
     tables = _call_point("tables")
-    truncate = _call_point("truncate")
     get = _call_point("get")
     newest = _call_point("newest")
     timestamps = _call_point("timestamps")
@@ -90,9 +94,9 @@ class FaultyStore(Store):
     size = _call_point("size")
 
     def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Make one call of the contract: every method comes by here."""
+        """Make one call of the contract, with its hooks."""
         if self.crashed:
-            raise ProcessCrashed(f"{name} called by a process that is gone")
+            raise ProcessCrashed(f"{name} was called by a process that has crashed")
         self.calls += 1
         perform = getattr(self.inner, name)
         point = Call(name, self.calls, arguments, perform)
@@ -106,6 +110,13 @@ class FaultyStore(Store):
             raise
         return result
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.inner.capabilities
+
+    def incarnation_in_use(self, table: TableRef) -> int | None:
+        return self.inner.incarnation_in_use(table)
+
     def row_order(self, row: bytes) -> object:
         return self.inner.row_order(row)
 
@@ -116,29 +127,29 @@ class FaultyStore(Store):
         return self.inner.tokens(rows)
 
     def close(self) -> None:
-        """The store behind is shared: whoever opened it closes it."""
+        """Do nothing: the inner store is shared, and its owner closes it."""
 
 
-# --- what can go wrong ------------------------------------------------------------------------------------------
+# --- faults ------------------------------------------------------------------------------------------
 
 
 def fail(call: Call) -> NoReturn:
-    """Before: the call is refused and does nothing."""
+    """Before the call: refuse it, so that it has no effect."""
     raise StoreUnavailable(f"store: {call.name} was refused")
 
 
 def lose_answer(call: Call) -> NoReturn:
-    """After: the work is done, and the caller does not hear of it."""
+    """After the call: lose the response."""
     raise OutcomeUnknown(f"store: {call.name} was not answered in time")
 
 
 def crash(call: Call) -> NoReturn:
-    """Before or after: the process ends here."""
+    """Before or after the call: crash the process."""
     raise ProcessCrashed(f"crashed at call {call.number}, {call.name}")
 
 
 def tear(keep: int) -> Hook:
-    """Before: only the first `keep` items of a bulk call take effect, and the answer is lost."""
+    """Before the call: apply only the first `keep` items of a bulk call, and lose the response."""
 
     def torn(call: Call) -> None:
         *fixed, bulk = call.arguments
@@ -148,9 +159,12 @@ def tear(keep: int) -> Hook:
     return torn
 
 
-def miss_a_copy(reaches_the_others: bool) -> Hook:
-    """Before: one copy can't be reached, so that nothing is confirmed by all. The others remove what they are told to,
-    or, where the store knows beforehand, nothing happens at all. Calls that need not reach every copy go on."""
+def miss_a_replica(reaches_the_others: bool) -> Hook:
+    """Before the call: make one replica unreachable, so that no delete is confirmed by all replicas.
+
+    The other replicas apply the delete, or nothing happens at all if the store knows beforehand. Calls that do not need
+    every replica are not affected.
+    """
 
     def missed(call: Call) -> Answer | None:
         if call.name != "delete_everywhere":
@@ -164,24 +178,28 @@ def miss_a_copy(reaches_the_others: bool) -> Hook:
 
 
 def delay(clock: Clock, seconds: float) -> Hook:
-    """Before or after: the call takes its time."""
+    """Before or after the call: wait."""
     return lambda call: clock.sleep(seconds)
 
 
-def on(name: str, nth: int, then: Hook) -> Hook:
-    """`then` at the nth call of this name, counted from 1; otherwise nothing."""
+def on(name: str, nth: int, then: Hook, table: TableRef | None = None) -> Hook:
+    """Return a hook that runs `then` at the nth call of this name, counted from 1.
+
+    With a table, only calls are counted that have it as their first argument.
+    """
     seen = 0
 
     def hook(call: Call) -> Answer | None:
         nonlocal seen
-        seen += call.name == name
-        return then(call) if call.name == name and seen == nth else None
+        meant = call.name == name and (table is None or call.arguments[0] == table)
+        seen += meant
+        return then(call) if meant and seen == nth else None
 
     return hook
 
 
 def _first(bulk: Any, keep: int) -> Any:
-    """The first items of a bulk argument; of writes to several tables, of each table."""
+    """Return the first items of a bulk argument; for writes to several tables, the first of each table."""
     if isinstance(bulk, Mapping):
         if all(isinstance(value, Mapping) for value in bulk.values()):
             return {table: _first(values, keep) for table, values in bulk.items()}

@@ -1,7 +1,7 @@
-"""A store in this process: the fastest, the one simulations run on, and the plainest statement of the contract.
+"""The store in memory: the fastest one, used by simulations, and the simplest implementation of the contract.
 
-Several handles may share one `MemoryStore`, as processes share a database; faults are injected around it
-(`faults.py`), never inside.
+Several handles may share one `MemoryStore`, as processes share a database. Faults are injected around it (`faults.py`),
+never inside.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from sweep_tasks.model import (
     Version,
     VersionRange,
 )
+from sweep_tasks.processes import in_each_process
 from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
 
 Versions = dict[int, bytes]
@@ -34,17 +35,21 @@ Row = dict[bytes, Versions]
 
 @dataclass(slots=True)
 class MemoryRegister:
+    """A register with its expiry."""
+
     value: bytes
     expires_ms: int | None
 
 
 @dataclass(slots=True)
 class MemoryTable:
+    """The contents of one table."""
+
     metadata: TableMetadata
     rows: dict[bytes, Row] = field(default_factory=dict)
     registers: dict[bytes, dict[bytes, MemoryRegister]] = field(default_factory=dict)
     row_index: list[bytes] | None = None
-    """The rows in order; None when a row came or went since it was made."""
+    """The sorted rows; None if a row was added or removed since it was built."""
 
     def sorted_rows(self) -> list[bytes]:
         if self.row_index is None:
@@ -73,16 +78,25 @@ class MemoryTable:
 
 
 class MemoryStore(Store):
+    """A store in the memory of this process."""
+
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.contents: dict[TableRef, MemoryTable] = {}
+        in_each_process(self, MemoryStore._reset)
+
+    def _reset(self) -> None:
+        """Replace the lock in a forked child, and rebuild indexes: another thread may have been changing a table."""
         self._lock = threading.RLock()
+        for table in self.contents.values():
+            table.row_index = None
 
     # --- tables -------------------------------------------------------------------------------------------------
 
-    def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
+    def create_table(self, table: TableRef, metadata: TableMetadata, gone: TableMetadata | None = None) -> bool:
         with self._lock:
-            if table in self.contents:
+            current = self.contents.get(table)
+            if (current.metadata if current else None) != gone or (gone and not gone.is_gone):
                 return False
             self.contents[table] = MemoryTable(metadata)
             return True
@@ -95,11 +109,16 @@ class MemoryStore(Store):
             found.metadata = new
             return True
 
-    def drop_table(self, table: TableRef) -> bool:
+    def remove_table(self, table: TableRef, incarnation: int) -> bool:
         with self._lock:
-            return self.contents.pop(table, None) is not None
+            found = self.contents.get(table)
+            if found is None or not found.metadata.is_gone or found.metadata.incarnation != incarnation:
+                return False
+            held = bool(found.rows or found.registers)
+            self.contents[table] = MemoryTable(found.metadata)
+            return held
 
-    def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
+    def catalog_rows(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
         with self._lock:
             wanted = sorted(self.contents) if only is None else only
             return {ref: self.contents[ref].metadata for ref in wanted if ref in self.contents}
@@ -175,7 +194,7 @@ class MemoryStore(Store):
             return (rows[-1] if rows else b"") + b"\0"
 
     def _cells(self, table: TableRef, rows: Span, since: Cell | None) -> Iterable[tuple[Cell, Versions]]:
-        """Cells in order, from `since` on."""
+        """Yield the cells in scan order, from `since` on."""
         found = self._table(table)
         index = found.sorted_rows()
         first = bisect_left(index, max(rows.start, since.row if since else b""))
@@ -229,8 +248,8 @@ class MemoryStore(Store):
     def read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
         with self._lock:
             found = self._table(table)
-            standing = ((cell, self._standing(found, cell)) for cell in cells)
-            return {cell: value for cell, value in standing if value is not None}
+            current = ((cell, self._current(found, cell)) for cell in cells)
+            return {cell: value for cell, value in current if value is not None}
 
     def read_rows(self, table: TableRef, rows: Collection[bytes]) -> dict[Cell, bytes]:
         with self._lock:
@@ -243,8 +262,8 @@ class MemoryStore(Store):
         with self._lock:
             found = self._table(table)
             cells = sorted(Cell(row, column) for row, columns in found.registers.items() for column in columns)
-            standing = self.read(table, cells[bisect_right(cells, after) :] if after else cells)
-            items = list(standing.items())
+            current = self.read(table, cells[bisect_right(cells, after) :] if after else cells)
+            items = list(current.items())
             return Page(items[:limit], items[limit - 1][0] if len(items) > limit else None)
 
     def put_if_absent(
@@ -260,7 +279,7 @@ class MemoryStore(Store):
     ) -> bool:
         with self._lock:
             found = self._table(table)
-            if any(self._standing(found, Cell(row, column)) != change.expected for column, change in changes.items()):
+            if any(self._current(found, Cell(row, column)) != change.expected for column, change in changes.items()):
                 return False
             registers = found.registers.setdefault(row, {})
             expires_ms = None if ttl_ms is None else self.clock.now_ms() + ttl_ms
@@ -281,7 +300,7 @@ class MemoryStore(Store):
         with self._lock:
             return super().update(table, cell, change)
 
-    def _standing(self, table: MemoryTable, cell: Cell) -> bytes | None:
+    def _current(self, table: MemoryTable, cell: Cell) -> bytes | None:
         register = table.registers.get(cell.row, {}).get(cell.column)
         if register is None or (register.expires_ms is not None and register.expires_ms <= self.clock.now_ms()):
             return None
@@ -290,11 +309,11 @@ class MemoryStore(Store):
     # --- housekeeping -------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nothing is held outside the process."""
+        """Do nothing: no resources are held outside the process."""
 
     def _table(self, table: TableRef) -> MemoryTable:
         found = self.contents.get(table)
-        if found is None:
+        if found is None or found.metadata.is_gone:
             raise UnknownTable(table)
         return found
 

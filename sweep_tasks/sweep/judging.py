@@ -1,4 +1,7 @@
-"""Judging entries: plan, apply, park. For those from the queue and for those that were parked before."""
+"""Judges entries: plans what they remove, applies the plan and parks what has to wait.
+
+Used for entries of the queue and for entries that were parked before.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.model import EVERYTHING, MAX_TS, Span, SweepStrategy, TableRef
-from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.catalog import ProtectionCatalog, Tracker
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.protection.tracker import Tracker
 from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions, Applied
-from sweep_tasks.sweep.activity import written
 from sweep_tasks.sweep.rules import Entry, Plan, TableView, parked, plan
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.summary import Counted, Summary, written
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.transactions.outcomes import ABORTED
 
 _PAGE = 1_000
 _NEVER = -2
@@ -24,6 +25,8 @@ _NEVER = -2
 
 
 class Judge:
+    """Judges the entries of one strategy and shard during one sweep."""
+
     def __init__(
         self,
         store: Store,
@@ -48,7 +51,7 @@ class Judge:
         self._actions = Actions(store, self._dry_run)
 
     def judge(self, entries: Collection[Entry], protections: Protections) -> None:
-        """Entries of the queue: tombstones, then parking. The queue keeps the entry until both are durable."""
+        """Judge entries of the queue: write tombstones, then park. The queue keeps an entry until both are durable."""
         decided = self._plan(entries, protections, self._view.tables)
         parking = [*decided.parked, *self._apply(decided)]
         self._park(parking)
@@ -58,32 +61,31 @@ class Judge:
     def rejudge_parked(
         self, columns: Span = EVERYTHING, at_most: int = 0, after_page: Callable[[], None] = lambda: None
     ) -> None:
-        """All parked entries whose hold is gone, in bounded steps: a page of entries, *then* the records. Of those that
-        a protection, a retention or a pause has let go, about `at_most`, unless that is 0; the next run goes on with
-        the rest.
+        """Judge all parked entries that are due, page by page: first a page of entries, *then* the protection records.
 
-        A list of records older than the page could lack the record that an entry was parked under in between, and we
-        would judge as free what it protects.
+        `at_most` limits how many entries are judged after a protection, a retention or a pause has ended (0 means no
+        limit); the next run judges the rest. The records must be newer than the page: an older list could lack the
+        record that an entry was parked under meanwhile, and its versions would be removed.
         """
-        after, taken_up = b"", 0
+        after, judged = b"", 0
         size = min(_PAGE, at_most or _PAGE)
         while (page := self._parking.page(after, size, columns)).entries:
             protections = self._records.refresh().protections
             hold = page.entries[0].hold
             under = [entry for entry in page.entries if entry.hold == hold]
             due = [entry for entry in under if self._is_due(entry, protections)]
-            left = self._rejudge(due, protections, self._tables_for(hold.why))
+            finished = self._rejudge(due, protections, self._tables_for(hold.why))
             if not self._dry_run:
-                self._parking.remove(left, page.as_of)
+                self._parking.remove(finished, page.as_of)
             read_on = self._may_be_due(under[-1], protections)
             after = under[-1].column() if read_on else self._parking.behind(hold)
-            taken_up += len(left) if hold.why in (Why.PROTECTED, Why.RETENTION, Why.PAUSED) else 0
+            judged += len(finished) if hold.why in (Why.PROTECTED, Why.RETENTION, Why.PAUSED) else 0
             after_page()
-            if at_most and taken_up >= at_most:
+            if at_most and judged >= at_most:
                 return
 
     def due_holds(self) -> Iterator[ParkedEntry]:
-        """The first entry under each hold that has some which are due, or may have: one look for each hold."""
+        """Yield the first entry of each hold that has or may have entries that are due, with one read for each hold."""
         after = b""
         while found := self._parking.page(after, 1).entries:
             protections = self._records.refresh().protections
@@ -95,11 +97,11 @@ class Judge:
     def _rejudge(
         self, due: Collection[ParkedEntry], protections: Protections, tables: Mapping[TableRef, TableView]
     ) -> list[ParkedEntry]:
-        """New parking, then tombstones, then the old parking goes: an entry is at any time in one place at least.
-        Returned is what leaves the place it was in.
+        """Judge parked entries and return those to remove from where they were parked.
 
-        Whether an entry must wait for replicas is known after the tombstones. One that waited for them before stays
-        where it is.
+        The order is: park under the new hold, write tombstones, then the caller removes the old parking. So an entry is
+        always stored in at least one place. Only writing the tombstones shows if an entry must wait for replicas. One
+        that already waited for them stays parked as it is.
         """
         aborted = Plan()
         judged: list[Entry] = []
@@ -120,20 +122,20 @@ class Judge:
         return [held for held in due if held not in waiting]
 
     def _is_due(self, entry: ParkedEntry, protections: Protections) -> bool:
-        """What a paused table has waiting stays where it is, whatever it waits for: what waits for replicas must be
-        tried again as such, and what waits for a slow writer has waited."""
-        return not self._is_paused(entry.table_id) and entry.commit < self._reach(entry.hold, protections)
+        """Return True if an entry can be judged now. Entries of a paused table are not moved to another hold: one that
+        waits for replicas must be retried as such, and one that waits for a slow writer keeps its time."""
+        return not self._is_paused(entry.table_id) and entry.commit < self._due_below(entry.hold, protections)
 
     def _may_be_due(self, entry: ParkedEntry, protections: Protections) -> bool:
-        """Whether this one or another behind it, under the same hold and started later, is due."""
-        return entry.start < self._reach(entry.hold, protections)
+        """Return True if this entry, or a later one under the same hold, may be due."""
+        return entry.start < self._due_below(entry.hold, protections)
 
-    def _reach(self, hold: Hold, protections: Protections) -> int:
-        """Of what was parked under this hold, what committed below the answer may be judged here and now.
+    def _due_below(self, hold: Hold, protections: Protections) -> int:
+        """Return the timestamp below which entries under this hold can be judged now, by their commit timestamp.
 
-        Never beyond the threshold that this sweep published: whatever was parked by another that went further, its
-        table may have been given a retention since we looked. Aborted writes are seen by nobody and may go whenever
-        their time has come.
+        It is never above the threshold that this sweep published. Another sweep with a higher one may have parked an
+        entry, and its table may have been given a retention after this sweep read the tables. Aborted writes are
+        invisible to every reader, so they are due as soon as their grace period is over.
         """
         if hold.why is Why.GRACE:
             return MAX_TS if hold.until_ms <= self._clock.now_ms() else _NEVER
@@ -157,18 +159,18 @@ class Judge:
         return self._view.tables.get(table) if table else None
 
     def _tables_for(self, why: Why) -> Mapping[TableRef, TableView]:
-        """What waits for replicas is tried again without a look: there was something to remove, and what only a missing
-        copy has left of it a look would not show."""
+        """Return the tables to judge entries of a hold with. Entries that wait for replicas are retried without a check
+        of the stored versions: a read would not show versions that only an unavailable replica still holds."""
         if why is not Why.REPLICAS:
             return self._view.tables
-        return {table: view._replace(look_first=False, mark=0) for table, view in self._view.tables.items()}
+        return {table: view._replace(check_first=False, mark=0) for table, view in self._view.tables.items()}
 
     def _plan(self, entries: Collection[Entry], protections: Protections, tables: Mapping[TableRef, TableView]) -> Plan:
         until_ms = self._clock.now_ms() + self._grace_ms
         return plan(entries, self._strategy, tables, protections, until_ms)
 
     def _apply(self, decided: Plan) -> list[ParkedEntry]:
-        """What must wait for replicas."""
+        """Apply a plan, and return the entries that must wait for replicas."""
         done: Applied = self._actions.apply(decided, self._view.tables)
         self._counted.ranged.add(done.ranged)
         self._counted.sentinels.add(done.sentinels)

@@ -1,56 +1,157 @@
-"""What one run is asked to sweep: a strategy, a shard, how far at most, how much at most.
+"""What one run is asked to sweep, with which options, and how much work it may do.
 
-The same order is given to the in-process sweep, to the Spark job as arguments, and to an Airflow task by a form.
+The same order drives the in-process sweep, the Spark job (as a JSON document) and an Airflow task (from a form). A run
+that has used up its budget leaves the rest to the next run.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
-from sweep_tasks.clock import Clock
+import pendulum
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
+from pydantic.dataclasses import dataclass as model
+
+from sweep_tasks.clock import Clock, to_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
-from sweep_tasks.model import SweepStrategy, checked_timestamp
+from sweep_tasks.model import SweepStrategy, TableRef, checked_timestamp
+from sweep_tasks.orders import ORDER_CONFIG, Order
 from sweep_tasks.queue.encoding import checked_shard
 from sweep_tasks.queue.progress import QUEUES, Progress
+from sweep_tasks.queue.reader import DEFAULT_BATCH
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.budget import Budget
-from sweep_tasks.sweep.engine import SweepOptions
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
+from sweep_tasks.sweep.rules import Entry
+from sweep_tasks.sweep.summary import ProgressListener, ignore_progress
+
+
+class Budget(NamedTuple):
+    """How much one run may do. 0 means no limit."""
+
+    entries: int = 0
+    seconds: float = 0
+    tombstones_per_partition: int = 0
+    """A Cassandra read fails at 100 000 tombstones in a partition; a run must not write that many into one."""
+    parked: int = 0
+    """Entries that became due because a protection or a retention ended: after weeks there may be very many at once."""
+
+    @classmethod
+    def of(cls, settings: Settings, entries: int, seconds: float) -> Budget:
+        """Return what was asked for, within what the settings allow for every run."""
+        return cls(entries, seconds, settings.max_tombstones_per_partition, settings.parked_per_run)
+
+
+UNLIMITED = Budget()
+
+
+class Spending:
+    """How much of a budget a run has used."""
+
+    def __init__(self, budget: Budget, clock: Clock) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._began_ms = clock.now_ms()
+        self._entries = 0
+        self._rows: Counter[tuple[TableRef, bytes]] = Counter()
+        self._first: int | None = None
+
+    def batch_size(self, wanted: int) -> int:
+        return min(wanted, self._budget.entries) if self._budget.entries else wanted
+
+    def spend(self, entries: int) -> None:
+        self._entries += entries
+
+    def exhausted(self) -> str | None:
+        """Return the limit that is reached, or None."""
+        if self._budget.entries and self._entries >= self._budget.entries:
+            return "entries"
+        elapsed = (self._clock.now_ms() - self._began_ms) / 1000
+        return "seconds" if self._budget.seconds and elapsed >= self._budget.seconds else None
+
+    def first_over_cap(self, entries: Iterable[Entry]) -> int | None:
+        """Return the start timestamp that would put too many tombstones into one row. The first transaction of a run
+        never does: otherwise one large transaction would block its shard for ever."""
+        cap = self._budget.tombstones_per_partition
+        if not cap:
+            return None
+        for entry in entries:
+            self._first = entry.start if self._first is None else self._first
+            row = (entry.table, entry.cell.row)
+            self._rows[row] += 1
+            if self._rows[row] > cap and entry.start != self._first:
+                return entry.start
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class SweepOrder:
-    strategy: SweepStrategy
-    shard: int
-    until_ms: int | None = None
-    """The end of the run's data interval; None is now."""
-    stop_at: int | None = None
-    """A sweep timestamp given by hand. It can only lower the one that is found."""
-    max_entries: int = 0
-    max_seconds: float = 0
-    dry_run: bool = False
+class SweepOptions:
+    """How a shard is swept, with the defaults of the settings filled in."""
 
-    def __post_init__(self) -> None:
-        if self.strategy not in QUEUES:
-            raise BadValue("strategy", f"{self.strategy} is never swept; give {' or '.join(QUEUES)}")
-        checked_shard(self.shard)
-        if self.stop_at is not None:
-            checked_timestamp(self.stop_at, "stop_at")
-        for name in ("max_entries", "max_seconds"):
-            if getattr(self, name) < 0:
-                raise BadValue(name, f"{getattr(self, name)} is negative; give 0 for no limit")
+    batch: int = DEFAULT_BATCH
+    grace_s: int = 3_600
+    budget: Budget = UNLIMITED
+    dry_run: bool = False
+    listener: ProgressListener = ignore_progress
+    """Called many times with the current progress."""
+
+
+def _swept(strategy: SweepStrategy) -> SweepStrategy:
+    if strategy not in QUEUES:
+        raise BadValue("strategy", f"{strategy} is never swept; give {' or '.join(QUEUES)}")
+    return strategy
+
+
+def _timestamp(ts: int | None) -> int | None:
+    return None if ts is None else checked_timestamp(ts, "stop_at")
+
+
+def _moment_ms(given: Any) -> Any:
+    """Accept a time in ISO 8601 as well as milliseconds: a person writes the former."""
+    if not isinstance(given, str):
+        return given
+    try:
+        moment = pendulum.parse(given)
+    except ValueError:
+        moment = None
+    if not isinstance(moment, pendulum.DateTime):
+        raise BadValue("until", f"{given[:40]!r} is not a time; write it like 2026-01-31T10:00:00+00:00")
+    return to_ms(moment)
+
+
+@model(frozen=True, config=ORDER_CONFIG)
+class SweepOrder(Order):
+    """Sweep one shard of one strategy."""
+
+    strategy: Annotated[SweepStrategy, AfterValidator(_swept)]
+    shard: Annotated[int, AfterValidator(checked_shard)]
+    until_ms: Annotated[int | None, BeforeValidator(_moment_ms)] = Field(
+        default=None, validation_alias=AliasChoices("until_ms", "until")
+    )
+    """The end of the run's data interval; None is now."""
+    stop_at: Annotated[int | None, AfterValidator(_timestamp)] = None
+    """A sweep timestamp given by a person. It can only lower the one that is computed."""
+    max_entries: int = Field(default=0, ge=0)
+    max_seconds: float = Field(default=0, ge=0)
+    dry_run: bool = False
 
     def options(self, settings: Settings) -> SweepOptions:
         budget = Budget.of(settings, self.max_entries, self.max_seconds)
         return SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, self.dry_run)
 
     def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
-        """As far as this order may go now.
+        """Return the greatest timestamp that this order may sweep now.
 
-        A dry run raises no number of shards, so it may ask about one that the next run is going to make.
+        A dry run does not raise the number of shards, so it may name a shard that the next run is going to create.
         """
         if not self.dry_run:
             Progress(store).check([self.shard])
-        found = horizon_now(self.strategy, store, settings, clock, self.until_ms)
+        found = self.measure(store, settings, clock)
         return found if self.stop_at is None else found._replace(sweep_ts=min(found.sweep_ts, self.stop_at))
+
+    def measure(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
+        """Compute the horizon of the strategy, up to the end of the interval."""
+        return horizon_now(self.strategy, store, settings, clock, self.until_ms)

@@ -1,10 +1,10 @@
-"""What happens to an entry of the queue. Pure: entries in, a plan out.
+"""The rules of a sweep: which versions an entry of the queue makes removable. Pure: entries in, a plan out.
 
-The same few lines decide for the in-process engine, the Spark job, the legacy sweep and `explain`.
+The in-process engine, the Spark job, the legacy sweep and `explain` all decide with these functions.
 
-An entry says that a transaction wrote a cell at `start` and committed at `commit`, below the sweep timestamp. Whatever
-started before it in that cell is hidden from every reader at or above the sweep timestamp, and may go, unless a
-protection at p ≤ commit covers the cell: then a reader at p does not see the entry but something older.
+An entry says that a transaction wrote a cell at `start` and committed at `commit`, below the sweep timestamp. Versions
+of that cell that started before it are hidden from every reader at or above the sweep timestamp. They are removable,
+unless a protection at p ≤ commit covers the cell: a reader at p does not see the entry, but an older version.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Mode, Protection, Protections
 from sweep_tasks.queue.parking import Hold, ParkedEntry, Why
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.transactions.outcomes import ABORTED
 
 
 class Entry(NamedTuple):
-    """A queued write whose transaction is decided: `commit` is a timestamp or -1."""
+    """A queued write whose transaction has ended: `commit` is a timestamp, or -1 if it was aborted."""
 
     table: TableRef
     table_id: int
@@ -31,21 +31,22 @@ class Entry(NamedTuple):
 
 
 class TableView(NamedTuple):
-    """What a sweep knows of a table, as read after it published."""
+    """The properties of a table that a sweep decides with, read after it published its threshold."""
 
     strategy: SweepStrategy
     mark: int = 0
-    """Everything that started before this was truncated."""
+    """Every version that started below the mark was truncated, or belonged to a dropped table of the same name."""
     horizon: int | None = None
-    """How far a table with a retention of its own is swept."""
-    look_first: bool = False
+    """The sweep timestamp of this table, if it has a retention of its own."""
+    check_first: bool = False
+    """Read which versions are stored before deleting, to write no tombstone where there is nothing to delete."""
     paused: bool = False
-    """Nothing of it goes; its entries wait until somebody resumes it."""
+    """Nothing is removed from a paused table. Its entries are parked until it is resumed."""
 
 
 class Marker(NamedTuple):
-    """A delete marker that goes with everything below it. The marker is the cell's newest version: it may go only when
-    nothing that it hides is left at any copy."""
+    """A delete marker to remove together with all versions below it. The marker is the newest version of its cell, so
+    it may be removed only when no replica holds a version that it hides."""
 
     entry: Entry
     below: VersionRange
@@ -55,22 +56,27 @@ class Marker(NamedTuple):
         return VersionRange(self.entry.cell, self.entry.start, self.entry.start + 1)
 
 
-class Looked(NamedTuple):
-    """A range to delete only as far as something is there; a sentinel only if it is, where one is due."""
+class Removal(NamedTuple):
+    """A range of removable versions, and how to remove it."""
 
     range: VersionRange
     sentinel: bool
+    """Write a sentinel first, so that readers of the removed versions fail instead of reading nothing."""
     truncated: bool
+    """The versions are below the truncation mark. They are removed only if some are stored, without a sentinel."""
     marker: Marker | None = None
-    """What the range is deleted as, if it takes a delete marker along."""
+    """Set if the range ends with a delete marker, which is removed last."""
 
 
 @dataclass(slots=True)
 class Plan:
+    """What a sweep does to the store for some entries, by table."""
+
     sentinels: dict[TableRef, list[Cell]] = field(default_factory=dict)
     ranges: dict[TableRef, list[VersionRange]] = field(default_factory=dict)
     markers: dict[TableRef, list[Marker]] = field(default_factory=dict)
-    looked: dict[TableRef, list[Looked]] = field(default_factory=dict)
+    to_check: dict[TableRef, list[Removal]] = field(default_factory=dict)
+    """Removals that depend on which versions are stored."""
     exact: dict[TableRef, list[tuple[Cell, int]]] = field(default_factory=dict)
     parked: list[ParkedEntry] = field(default_factory=list)
 
@@ -82,7 +88,8 @@ def plan(
     protections: Protections,
     grace_until_ms: int,
 ) -> Plan:
-    """Per cell and segment between protections only the greatest start acts: it covers all below it."""
+    """Decide what to do for some entries. Of each cell, and of each segment between two protections, only the entry
+    with the greatest start acts: its removal includes those of the others."""
     result = Plan()
     acting: dict[tuple[int, Cell, Protection | None], Entry] = {}
     for entry in entries:
@@ -97,44 +104,56 @@ def plan(
         elif too_young(entry, view):
             result.parked.append(parked(entry, Hold(Why.RETENTION, table_id=entry.table_id)))
         else:
-            key = (entry.table_id, entry.cell, holder(entry, protections))
-            standing = acting.get(key)
-            if standing is None or entry.start > standing.start:
+            key = (entry.table_id, entry.cell, holder(entry, view, protections))
+            current = acting.get(key)
+            if current is None or entry.start > current.start:
                 acting[key] = entry
     for (_, _, held_by), entry in acting.items():
         _act(result, entry, held_by, strategy, tables[entry.table])
     return result
 
 
+def is_truncated(start: int, view: TableView) -> bool:
+    """Return True if a version was truncated. No retention and no protection keeps a truncated version."""
+    return start < view.mark
+
+
+def truncated(cell: Cell, view: TableView) -> Removal:
+    """Return the removal of all versions of a cell below the truncation mark."""
+    return Removal(VersionRange(cell, 0, view.mark), sentinel=False, truncated=True)
+
+
 def too_young(entry: Entry, view: TableView) -> bool:
-    return view.horizon is not None and entry.commit >= view.horizon
+    """Return True if the table's own retention still keeps the versions below this entry."""
+    return view.horizon is not None and entry.commit >= view.horizon and not is_truncated(entry.start, view)
 
 
-def holder(entry: Entry, protections: Protections) -> Protection | None:
-    if not protections.protects(entry.table):
+def holder(entry: Entry, view: TableView, protections: Protections) -> Protection | None:
+    """Return the protection that limits what this entry removes, if there is one."""
+    if is_truncated(entry.start, view) or not protections.protects(entry.table):
         return None
     return holding(protections.covering(entry.table, entry.cell.row), entry.commit)
 
 
 def segment(entry: Entry, view: TableView | None, protections: Protections) -> str:
-    """Names those entries of a cell of which only the greatest start acts. Whatever is judged by itself, because it was
-    aborted or is too young, has a segment of its own."""
+    """Return the name of the entry's segment: of the entries of a cell with the same segment, only the greatest start
+    acts. An entry that is judged alone, because it was aborted or is too young, has a segment of its own."""
     if view is None:
         return ""
     if entry.commit == ABORTED or too_young(entry, view):
         return f"start {entry.start}"
-    held_by = holder(entry, protections)
+    held_by = holder(entry, view, protections)
     return f"{held_by.mode} {held_by.ts} {held_by.record}" if held_by else ""
 
 
 def holding(protections: Iterable[Protection], commit: int) -> Protection | None:
-    """The protection that an entry answers to: any *after* at or below its commit, else the greatest *at*."""
+    """Return the protection that applies to an entry: any *after* at or below its commit, else the greatest *at*."""
     below = [protection for protection in protections if protection.ts <= commit]
     return max((p for p in below if p.mode is Mode.AFTER), default=None) or max(below, default=None)
 
 
-def doomed(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) -> VersionRange | None:
-    """The versions that may go because of this entry."""
+def removable(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) -> VersionRange | None:
+    """Return the range of versions that this entry makes removable."""
     if held_by is not None:
         if held_by.mode is Mode.AFTER or held_by.ts >= entry.start:
             return None
@@ -145,6 +164,7 @@ def doomed(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) ->
 
 
 def parked(entry: Entry, hold: Hold) -> ParkedEntry:
+    """Return an entry as it is parked under a hold."""
     return ParkedEntry(hold, entry.table_id, entry.cell, entry.start, entry.commit, entry.delete)
 
 
@@ -152,29 +172,31 @@ def _until_resumed(entry: Entry) -> Hold:
     return Hold(Why.PAUSED, table_id=entry.table_id)
 
 
-def after_looking(look: Looked, versions: list[int]) -> tuple[list[VersionRange], bool]:
-    """What to delete of what is there, and whether a sentinel goes before it.
+def after_check(removal: Removal, versions: list[int]) -> tuple[list[VersionRange], bool]:
+    """Return the ranges to delete, given the stored versions of the cell, and whether to write a sentinel before.
 
-    A truncated table gets no sentinel back; if one is all that would be left of the cell, it goes as well.
+    A truncated cell gets no sentinel. If a sentinel is all that would be left of it, the sentinel is removed too.
     """
-    cell, first, end = look.range
+    cell, first, end = removal.range
     hit = [ts for ts in versions if first <= ts < end]
-    ranges = [look.range] if hit else []
+    ranges = [removal.range] if hit else []
     left = [ts for ts in versions if not first <= ts < end]
-    if look.truncated and left == [SENTINEL_TS]:
+    if removal.truncated and left == [SENTINEL_TS]:
         ranges.append(VersionRange(cell, SENTINEL_TS, SENTINEL_TS + 1))
-    return ranges, bool(hit) and look.sentinel
+    return ranges, bool(hit) and removal.sentinel
 
 
-def going(entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> Looked | None:
-    """What goes because of this entry, and how: behind a sentinel, or with the delete marker that it is."""
-    gone = doomed(entry, held_by, strategy)
-    if gone is None:
+def removal_for(entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> Removal | None:
+    """Return what this entry removes, and how: with a sentinel, or with the delete marker that the entry itself is. For
+    a truncated entry, that is everything below the mark; readers ignore what a replica may still hold of it."""
+    if is_truncated(entry.start, view):
+        return truncated(entry.cell, view)
+    versions = removable(entry, held_by, strategy)
+    if versions is None:
         return None
-    truncated = entry.start < view.mark
-    sentinel = held_by is None and strategy is SweepStrategy.CONSERVATIVE and not truncated
-    marker = Marker(entry, gone._replace(end=entry.start)) if gone.end > entry.start else None
-    return Looked(gone, sentinel, truncated, marker)
+    sentinel = held_by is None and strategy is SweepStrategy.CONSERVATIVE
+    marker = Marker(entry, versions._replace(end=entry.start)) if versions.end > entry.start else None
+    return Removal(versions, sentinel, False, marker)
 
 
 def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> None:
@@ -184,15 +206,15 @@ def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: Sweep
     if held_by is not None:
         hold = Hold(Why.PROTECTED, record=held_by.record, record_ts=held_by.ts)
         result.parked.append(parked(entry, hold))
-    goes = going(entry, held_by, strategy, view)
-    if goes is None:
+    removal = removal_for(entry, held_by, strategy, view)
+    if removal is None:
         return
-    if goes.truncated or view.look_first:
-        result.looked.setdefault(entry.table, []).append(goes)
+    if removal.truncated or view.check_first:
+        result.to_check.setdefault(entry.table, []).append(removal)
         return
-    if goes.sentinel:
+    if removal.sentinel:
         result.sentinels.setdefault(entry.table, []).append(entry.cell)
-    if goes.marker:
-        result.markers.setdefault(entry.table, []).append(goes.marker)
+    if removal.marker:
+        result.markers.setdefault(entry.table, []).append(removal.marker)
     else:
-        result.ranges.setdefault(entry.table, []).append(goes.range)
+        result.ranges.setdefault(entry.table, []).append(removal.range)

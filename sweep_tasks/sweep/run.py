@@ -1,32 +1,87 @@
-"""Sweeping a store from one process: every strategy and shard that was asked for, each to its horizon."""
+"""Sweeping a store from one process: every requested strategy and shard, each up to its horizon."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
+from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Act, Journal
+from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.model import SweepStrategy, checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.queue.parking import Parking
+from sweep_tasks.queue.parking import Parking, Quarantine, Quarantined
 from sweep_tasks.queue.progress import QUEUES, Progress
-from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.activity import Activity
-from sweep_tasks.sweep.deletions import Deletions
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
-from sweep_tasks.sweep.horizon import Horizon, horizon_now
+from sweep_tasks.sweep.horizon import Horizon, horizon_now, now_here
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.pauses import Pauses
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.order import SweepOptions, SweepOrder
+from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.sweep.summary import IDLE, Counted, Summary
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.tables.activity import Activity
+from sweep_tasks.tables.deletions import Deletions
+from sweep_tasks.tables.pauses import Pauses
+from sweep_tasks.transactions.outcomes import CommitTable
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A targeted sweep in the journal: one entry before it, one after it, whatever the number of shards.
+#
+# The intent has the horizon and the retention of each strategy. A table may have a longer retention than its strategy,
+# never a shorter one, and a change of it is an entry of its own. The outcome has the sums over the shards, and the
+# sweep timestamp that each strategy reached: a shard that starts later may go a little further than the intent says,
+# since the immutable timestamp rises.
+# ---------------------------------------------------------------------------------------------------------------------
+
+SWEEP = "sweep"
+_COUNTS = ("entries", "range_deletes", "sentinels", "aborted_deletes", "quarantined")
+
+
+@contextmanager
+def record_sweep(
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    horizons: Mapping[SweepStrategy, Horizon],
+    shards: Collection[int],
+) -> Iterator[Act]:
+    """Record a sweep of this process. If the intent can't be recorded, nothing is swept."""
+    record_lowered(store, settings, clock)
+    with Journal(store, clock).record(SWEEP, about(horizons), **intent(settings, horizons, shards)) as act:
+        yield act
+
+
+def about(strategies: Collection[SweepStrategy]) -> str:
+    return ", ".join(sorted(strategies))
+
+
+def intent(settings: Settings, horizons: Mapping[SweepStrategy, Horizon], shards: Collection[int]) -> dict[str, Any]:
+    return {
+        "horizons": {strategy.value: found.sweep_ts for strategy, found in horizons.items()},
+        "retentions_s": {strategy.value: retention_s(settings, strategy) for strategy in horizons},
+        "shards": sorted(shards),
+    }
+
+
+def retention_s(settings: Settings, strategy: SweepStrategy | None) -> int:
+    return settings.retention_s if strategy is SweepStrategy.CONSERVATIVE else 0
+
+
+def outcome(summaries: Collection[Summary]) -> dict[str, Any]:
+    """Return the details of the outcome: the sum over the shards. A shard without a summary did not finish."""
+    swept_to: dict[str, int] = {}
+    for each in summaries:
+        swept_to[each.strategy.value] = max(each.sweep_ts, swept_to.get(each.strategy.value, 0))
+    return {"swept_to": swept_to, "shards": len(summaries)} | {
+        name: sum(getattr(each, name) for each in summaries) for name in _COUNTS
+    }
 
 
 class Sweeper:
@@ -43,7 +98,8 @@ class Sweeper:
         stop_at: int | None = None,
         options: SweepOptions | None = None,
     ) -> Iterator[Summary]:
-        """One summary for each shard, as it ends. What was asked for is checked before anything is done."""
+        """Sweep the shards and yield a summary of each as it ends. The arguments are checked before anything is
+        swept."""
         if stop_at is not None:
             checked_timestamp(stop_at, "stop_at")
         wanted = range(self._progress.shards()) if shards is None else sorted(set(shards))
@@ -55,13 +111,31 @@ class Sweeper:
             if stop_at is not None and stop_at > found.sweep_ts:
                 raise BadValue(
                     "stop_at",
-                    f"{stop_at} is above {found.sweep_ts}, as far as a {strategy} sweep may go now; leave it out, or "
-                    "give a lower one",
+                    f"{stop_at} is above {found.sweep_ts}, the greatest timestamp of a {strategy} sweep now; "
+                    "leave it out, or give a lower one",
                     reason="too_high",
                 )
-        for strategy, found in horizons.items():
-            target = found if stop_at is None else found._replace(sweep_ts=stop_at)
-            for shard in wanted:
+        targets = {
+            strategy: found if stop_at is None else found._replace(sweep_ts=stop_at)
+            for strategy, found in horizons.items()
+        }
+        if options and options.dry_run:
+            yield from self._sweep(targets, wanted, options)
+            return
+        with record_sweep(self._store, self._settings, self._clock, targets, wanted) as act:
+            done: list[Summary] = []
+            try:
+                for summary in self._sweep(targets, wanted, options):
+                    done.append(summary)
+                    yield summary
+            finally:
+                act.add(**outcome(done))
+
+    def _sweep(
+        self, targets: Mapping[SweepStrategy, Horizon], shards: Collection[int], options: SweepOptions | None
+    ) -> Iterator[Summary]:
+        for strategy, target in targets.items():
+            for shard in shards:
                 sweep = ShardSweep(self._store, strategy, shard, target, self._clock, options)
                 summary = sweep.run()
                 if not summary.dry_run:
@@ -69,15 +143,35 @@ class Sweeper:
                 yield summary
 
 
+def sweep_idle(
+    store: Store, settings: Settings, clock: Clock, order: SweepOrder, horizon: Horizon | None = None
+) -> Summary | None:
+    """Sweep a shard that has nothing to do, as most shards of most hours: a few reads, and the progress advances.
+    Return None if there is work for an engine."""
+    horizon = horizon or order.horizon(store, settings, clock)
+    sweep = ShardSweep(store, order.strategy, order.shard, horizon, clock, order.options(settings))
+    summary = sweep.run_if_idle()
+    if summary is not None:
+        summary.engine = IDLE
+    return summary
+
+
 class Retried(NamedTuple):
     judged: int
     left: int
     all: bool = True
-    """There was no more than was tried."""
+    """No more entries are quarantined than were retried."""
 
 
 def retry_quarantined(store: Store, settings: Settings, clock: Clock, most: int | None = None) -> Retried:
-    """Judge anew what was set aside, all of it or the first so many; what still can't be read stays where it is."""
+    """Judge quarantined entries again: all of them, or the first `most`. Entries that still can't be read stay."""
+    with Journal(store, clock).record("retry", QUARANTINED_ENTRIES) as act:
+        retried = _retry_all(store, settings, clock, most)
+        act.add(judged=retried.judged, left=retried.left)
+        return retried
+
+
+def _retry_all(store: Store, settings: Settings, clock: Clock, most: int | None) -> Retried:
     Pauses(store).check()
     quarantine = Quarantine(store, TimestampService(store))
     standing = quarantine.all()
@@ -91,12 +185,13 @@ def retry_quarantined(store: Store, settings: Settings, clock: Clock, most: int 
 
 
 def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarantined], quarantine: Quarantine) -> int:
-    """Entries of one shard. They were below the published threshold when they were set aside, so it serves as the sweep
-    timestamp now; their transactions were decided then."""
+    """Judge entries of one shard. They were below the published threshold when they were quarantined, so the threshold
+    is the sweep timestamp now; their transactions were decided then."""
     strategy, shard = entries[0].strategy, entries[0].shard
     sweep_ts = Thresholds(store).of_strategy(strategy)
     summary = Summary(strategy, shard, sweep_ts)
-    view = SweepView.published(store, Horizon(sweep_ts, clock.now_ms()), dry_run=False)
+    horizon = now_here(sweep_ts, store, settings, clock)._replace(sampled=True)
+    view = SweepView.publish(store, horizon, dry_run=False)
     raw = [RawEntry(entry.start, entry.place, entry.value) for entry in entries]
     outcomes = CommitTable(store).abort([entry.start for entry in entries if entry.start is not None])
     readable, unreadable = view.decoded(raw, outcomes, strategy, shard)

@@ -1,57 +1,56 @@
-"""What a sweep knows of the tables and of the entries it reads, as of after it published."""
+"""The tables as a sweep sees them, read after it published its threshold, and the decoding of queue entries."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.queue.encoding import read_write
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.quarantine import Quarantined
+from sweep_tasks.queue.parking import Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon, in_table
-from sweep_tasks.sweep.pauses import Pauses
 from sweep_tasks.sweep.rules import Entry, TableView
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.pauses import Pauses
 
 _NO_ID = 0
-"""Ids are only needed to park; a dry run parks nothing, and gives out none."""
+"""Ids are only needed to park. A dry run parks nothing, so it assigns no ids."""
 
 
 class SweepView:
-    """Read once for each sweep, and the same for all who work on it."""
+    """The tables of a sweep. Read once, so that all workers of a sweep decide with the same view."""
 
     def __init__(self, store: Store, tables: dict[TableRef, TableView], dry_run: bool) -> None:
         self.tables = tables
         self._dry_run = dry_run
-        self._thresholds = Thresholds(store)
+        self._store = store
         self._ids = TableIds(store)
 
     @classmethod
-    def published(
+    def publish(
         cls, store: Store, horizon: Horizon, dry_run: bool, only: Collection[TableRef] | None = None
     ) -> SweepView:
-        """To be read after the threshold is published and before protections are. Tables with a retention of their own
-        have their thresholds published here. Of all tables, or of those that the sweep is about."""
-        thresholds, puncher = Thresholds(store), Puncher(store)
+        """Publish the thresholds of tables with a retention of their own, and return the view of all tables, or of
+        `only` some. Must run after the sweep's threshold is published and before protections are read."""
+        thresholds, clock_history = Thresholds(store), ClockHistory(store)
         metadata = store.tables(only)
-        marks = thresholds.marks(list(metadata))
         paused = Pauses(store).standing().tables
         tables: dict[TableRef, TableView] = {}
         for table, found in metadata.items():
             own: int | None = None
             if found.retention_s is not None:
-                own = in_table(horizon, found.retention_s, puncher)
+                own = in_table(horizon, found.retention_s, clock_history)
                 if not dry_run:
                     thresholds.raise_own(table, own)
-            tables[table] = TableView(found.strategy, marks[table], own, found.look_before_delete, table in paused)
+            tables[table] = TableView(found.strategy, found.mark, own, found.look_before_delete, table in paused)
         return cls(store, tables, dry_run)
 
-    def heed(self, paused: Collection[TableRef]) -> None:
-        """What is paused by now. Everything else stays as it was read after publishing."""
+    def apply_pauses(self, paused: Collection[TableRef]) -> None:
+        """Update which tables are paused. Everything else stays as it was read after publishing."""
         self.tables = {table: view._replace(paused=table in paused) for table, view in self.tables.items()}
 
     def name_of(self, table_id: int) -> TableRef | None:
@@ -60,7 +59,7 @@ class SweepView:
     def decoded(
         self, raw_entries: Collection[RawEntry], outcomes: Mapping[int, int], strategy: SweepStrategy, shard: int
     ) -> tuple[list[Entry], list[Quarantined]]:
-        """Entries with their commit timestamps, and those that can't be read, with the reason."""
+        """Return the entries with their commit timestamps, and those that can't be read, with the reason."""
         entries: list[Entry] = []
         unreadable: list[Quarantined] = []
         tables: dict[int | str, tuple[TableRef, int]] = {}
@@ -79,12 +78,12 @@ class SweepView:
         return entries, unreadable
 
     def _table(self, given: int | str) -> tuple[TableRef, int]:
-        """A table that was dropped left a mark behind: its entries have nothing to do any more. One that left none is a
-        mistake that somebody must look at."""
+        """Return the table of an entry and its id. A dropped table keeps its catalog row, and its entries are skipped
+        later. An entry of a table without a row can't be explained, so it is quarantined."""
         named = TableRef.queued(given) if isinstance(given, str) else self._ids.name_of(given)
         if named is None:
             raise BadValue("table", f"no table has the id {given}")
-        if named not in self.tables and not self._thresholds.marks([named])[named]:
+        if named not in self.tables and named not in self._store.catalog_rows([named]):
             raise BadValue("table", f"{named} does not exist and was never dropped")
         if isinstance(given, int):
             return named, given

@@ -1,16 +1,18 @@
-"""What a reader at one timestamp sees, and never anything else.
+"""Snapshots: what a reader at one timestamp sees.
 
-Of the versions that started and committed before the timestamp, the one with the greatest start. After every read,
-and before its result is handed out, the reader checks that no sweep or truncation may have taken what it should have
-seen; otherwise it fails, naming both timestamps.
+Of the versions that started and committed before the timestamp, a reader sees the one with the greatest start. After
+every read, and before its result is returned, the reader checks that no sweep or truncation can have removed a version
+that it should have seen. Otherwise the read fails with both timestamps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from sweep_tasks.errors import ReadOnlyRefused, SnapshotSwept, UnknownTable
+from sweep_tasks.coordination.thresholds import Announcements, TableThreshold
+from sweep_tasks.errors import SnapshotSwept, TransactionError, UnknownTable
 from sweep_tasks.model import (
     EVERYTHING,
     SENTINEL_TS,
@@ -23,21 +25,19 @@ from sweep_tasks.model import (
     Version,
     checked_name,
 )
-from sweep_tasks.protection.tracker import Tracker
+from sweep_tasks.protection.catalog import Tracker
 from sweep_tasks.store.contract import EVERYWHERE, CellPage, Page, Store, Stretch, every
-from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import ABORTED
-from sweep_tasks.transactions.writers import Writers
+from sweep_tasks.transactions.outcomes import ABORTED, Writers
 
 ValuePage = Page[tuple[Cell, bytes], Cell]
 
 
 class Reading(NamedTuple):
-    """What reading needs; one for all snapshots of a manager."""
+    """What snapshots need to read; shared by all snapshots of a manager."""
 
     store: Store
     writers: Writers
-    thresholds: Thresholds
+    announcements: Announcements
     protections: Tracker
     page_cells: int
 
@@ -50,29 +50,25 @@ def checked_cell(row: bytes, column: bytes) -> Cell:
     return Cell(checked_name(row, "row"), checked_name(column, "column"))
 
 
-class Snapshot:
-    """Reads at one timestamp. Values come back as bytes; a cell that is absent or deleted is None, or left out."""
+class Selection(NamedTuple):
+    """The cells that a page is read from, and its limit."""
 
-    def __init__(self, reading: Reading, at: int, *, refuse_thorough: bool = False) -> None:
-        self._reading = reading
-        self._refuse_thorough = refuse_thorough
-        self._metadata: dict[TableRef, TableMetadata] = {}
-        self.at = at
+    rows: Span = EVERYTHING
+    columns: ColumnChoice = EVERYTHING
+    limit: int | None = None
+    after: Cell | None = None
+
+
+class Reader(ABC):
+    """The reads that snapshots and transactions share. A cell that is absent or deleted is None, or omitted."""
 
     def get(self, table: TableRef | str, row: bytes, column: bytes) -> bytes | None:
         cell = checked_cell(row, column)
         return self.get_many(table, [cell]).get(cell)
 
     def get_many(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, bytes]:
-        return {cell: version.value for cell, version in self.versions(table, cells).items() if not version.is_delete}
-
-    def versions(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, Version]:
-        """The version each cell shows at this timestamp, delete markers included."""
-        ref = self._readable(as_table(table))
-        found = self._reading.store.get(ref, dict.fromkeys(cells, self.at))
-        visible, sentinel = self._visible(ref, found)
-        self._check_not_swept(ref, [Span.only(cell.row) for cell in cells], sentinel)
-        return visible
+        self._check_open()
+        return self._read(as_table(table), cells)
 
     def page(
         self,
@@ -82,12 +78,55 @@ class Snapshot:
         limit: int | None = None,
         after: Cell | None = None,
     ) -> ValuePage:
-        """Up to `limit` cells, in the store's order; go on with `after=page.resume` until that is None.
+        """Return up to `limit` cells in scan order; continue with `after=page.resume` until that is None.
 
-        A page may hold fewer cells than the limit, even none, and still not be the last.
+        A page that is not the last may still have fewer cells than the limit, or none.
         """
-        found = self.version_page(table, rows, columns, limit, after)
+        self._check_open()
+        return self._read_page(as_table(table), Selection(rows, columns, limit, after))
+
+    def scan(
+        self, table: TableRef | str, rows: Span = EVERYTHING, columns: ColumnChoice = EVERYTHING
+    ) -> Iterator[tuple[Cell, bytes]]:
+        """Yield all cells of the range, fetched page by page."""
+        return every(lambda after: self.page(table, rows, columns, after=after))
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Fail if nothing can be read any more."""
+
+    @abstractmethod
+    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]: ...
+
+    @abstractmethod
+    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage: ...
+
+
+class Snapshot(Reader):
+    """Reads at one timestamp. It holds nothing, so it never has to be closed."""
+
+    def __init__(self, reading: Reading, at: int, *, refuse_thorough: bool = False) -> None:
+        self._reading = reading
+        self._refuse_thorough = refuse_thorough
+        self._metadata: dict[TableRef, TableMetadata] = {}
+        self.at = at
+
+    def _check_open(self) -> None:
+        """A snapshot is always open."""
+
+    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        return {cell: version.value for cell, version in self.versions(table, cells).items() if not version.is_delete}
+
+    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage:
+        found = self.version_page(table, *selection)
         return Page([(cell, version.value) for cell, version in found.items], found.resume)
+
+    def versions(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, Version]:
+        """Return the version of each cell at this timestamp, delete markers included."""
+        ref = self._readable(as_table(table))
+        store, wanted = self._reading.store, dict.fromkeys(cells, self.at)
+        rows = [Span.only(cell.row) for cell in cells]
+        return dict(self._seen(ref, rows, lambda: Page(list(store.get(ref, wanted).items()), None)).items)
 
     def version_page(
         self,
@@ -98,33 +137,43 @@ class Snapshot:
         after: Cell | None = None,
         stretch: Stretch = EVERYWHERE,
     ) -> CellPage:
-        """As `page`, with the version that each cell shows: its start tells whether a cell has changed. Of the whole
-        table, or of a stretch, for several who read it at once."""
-        ref = self._readable(as_table(table))
-        page = self._reading.store.scan(ref, self.at, rows, columns, limit or self._reading.page_cells, after, stretch)
-        visible, sentinel = self._visible(ref, dict(page.items))
-        self._check_not_swept(ref, [rows], sentinel)
-        versions = ((cell, visible.get(cell)) for cell, _ in page.items)
-        return Page([(cell, found) for cell, found in versions if found and not found.is_delete], page.resume)
+        """Return a page of cells with their versions, whose start timestamps show whether a cell has changed.
 
-    def scan(
-        self, table: TableRef | str, rows: Span = EVERYTHING, columns: ColumnChoice = EVERYTHING
-    ) -> Iterator[tuple[Cell, bytes]]:
-        """All cells of the range, fetched page by page."""
-        return every(lambda after: self.page(table, rows, columns, after=after))
+        It is read from the whole table, or from a stretch if several processes read the table at once.
+        """
+        ref = self._readable(as_table(table))
+        store, most = self._reading.store, limit or self._reading.page_cells
+        page = self._seen(ref, [rows], lambda: store.scan(ref, self.at, rows, columns, most, after, stretch))
+        return Page([(cell, version) for cell, version in page.items if not version.is_delete], page.resume)
 
     def check_readable(self, table: TableRef | str) -> None:
-        """Fails as a read of all rows would at this moment, without reading one."""
+        """Fail if a read of all rows would fail now, without reading any."""
         self._check_not_swept(self._readable(as_table(table)), [EVERYTHING], lone_sentinel=False)
 
+    def _seen(self, table: TableRef, rows: Collection[Span], newest: Callable[[], CellPage]) -> CellPage:
+        """Return the visible versions of cells, given a read of their newest ones; delete markers are included.
+
+        Versions that started below the table's mark are not visible, even if they are still stored. If the store used
+        an earlier incarnation of the table, everything is read again.
+        """
+        while True:
+            used = self._reading.store.incarnation_in_use(table)
+            page = newest()
+            visible, lone_sentinel = self._visible(table, dict(page.items))
+            known = self._check_not_swept(table, rows, lone_sentinel)
+            if used in (None, known.metadata.incarnation):
+                versions = ((cell, visible.get(cell)) for cell, _ in page.items)
+                return Page(
+                    [(cell, found) for cell, found in versions if found and found.ts >= known.mark], page.resume
+                )
+
     def _visible(self, table: TableRef, newest: Mapping[Cell, Version]) -> tuple[dict[Cell, Version], bool]:
-        """From the newest version of each cell below our timestamp, step down to the one that may be seen; and whether
-        some cell had nothing but a sentinel to show."""
+        """Return the newest visible version of each cell, and whether some cell has nothing but a sentinel."""
         visible: dict[Cell, Version] = {}
         lone_sentinel = False
         candidates: Mapping[Cell, Version] = newest
         while candidates:
-            outcomes = self._reading.writers.settled({v.ts for v in candidates.values() if v.ts != SENTINEL_TS})
+            outcomes = self._reading.writers.settle({v.ts for v in candidates.values() if v.ts != SENTINEL_TS})
             below: dict[Cell, int] = {}
             for cell, version in candidates.items():
                 if version.ts == SENTINEL_TS:
@@ -139,7 +188,7 @@ class Snapshot:
         return visible, lone_sentinel
 
     def metadata(self, table: TableRef) -> TableMetadata:
-        """As it was when this snapshot first met the table."""
+        """Return the table's metadata as of its first use in this snapshot."""
         known = self._metadata.get(table)
         if known is None:
             found = self._reading.store.tables([table])
@@ -150,21 +199,27 @@ class Snapshot:
 
     def _readable(self, table: TableRef) -> TableRef:
         if self._refuse_thorough and self.metadata(table).strategy is SweepStrategy.THOROUGH:
-            raise ReadOnlyRefused(
-                f"table: {table} is swept thoroughly, and a read-only transaction holds no lease to keep what it "
-                "reads; use an ordinary transaction, or make the table conservative",
+            raise TransactionError(
+                f"table: {table} is swept thoroughly, and a read-only transaction has no lease that keeps its "
+                "versions; use an ordinary transaction, or make the table conservative",
+                code="bad_value",
                 reason="thorough",
                 table=table,
             )
         return table
 
-    def _check_not_swept(self, table: TableRef, rows: Collection[Span], lone_sentinel: bool) -> None:
-        """After the data was read: at or above the threshold nothing is missing, and a lone sentinel is what is left of
-        a cell without versions. Below it only an accepted protection helps, and a lone sentinel says that something is
-        gone all the same."""
-        threshold = self._reading.thresholds.of_tables([table])[table].for_readers
-        if self.at >= threshold:
-            return
-        records = () if lone_sentinel else self._reading.protections.refresh().records
-        if lone_sentinel or not all(any(r.lets_read(table, span, self.at) for r in records) for span in rows):
-            raise SnapshotSwept(table, self.at, threshold)
+    def _check_not_swept(self, table: TableRef, rows: Collection[Span], lone_sentinel: bool) -> TableThreshold:
+        """Check, after the data was read, that nothing was removed that this snapshot should see.
+
+        At or above the threshold nothing is missing, and a lone sentinel belongs to a cell without versions. Below the
+        threshold only an accepted protection allows the read, and a lone sentinel shows that versions were removed
+        nevertheless. Below the mark every read fails.
+        """
+        known = self._reading.announcements.settle([table])[table]
+        threshold = known.for_readers
+        if self.at < threshold:
+            gone = lone_sentinel or self.at < known.mark
+            records = () if gone else self._reading.protections.refresh().records
+            if gone or not all(any(r.lets_read(table, span, self.at) for r in records) for span in rows):
+                raise SnapshotSwept(table, self.at, threshold)
+        return known

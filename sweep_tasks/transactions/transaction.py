@@ -1,11 +1,12 @@
-"""A transaction as an application holds it.
+"""Transactions, as applications use them.
 
     with manager.transaction() as tx:
         balance = tx.get("bank.accounts", b"alice", b"balance")
         tx.put("bank.accounts", b"alice", b"balance", b"12")
 
-Leaving the block commits; an exception aborts. Writes stay in this process until the commit, so an abort before it
-costs nothing. Reads see the snapshot with the transaction's own writes on top.
+Leaving the block commits; an exception aborts. Writes are buffered in this process until the commit, so an earlier
+abort costs nothing. Reads see the snapshot with the transaction's own writes on top. A transaction belongs to the
+process that began it: a forked child can't use it, and leaving its block there has no effect.
 """
 
 from __future__ import annotations
@@ -13,25 +14,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 
-from sweep_tasks.errors import BadValue, ReadOnlyRefused, TransactionEnded
-from sweep_tasks.model import (
-    DELETE_MARKER,
-    EVERYTHING,
-    Cell,
-    ColumnChoice,
-    Span,
-    TableRef,
-)
+from sweep_tasks.coordination.leases import HeldLease
+from sweep_tasks.errors import BadValue, TransactionError
+from sweep_tasks.model import DELETE_MARKER, Cell, TableRef
+from sweep_tasks.processes import generation
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Record
 from sweep_tasks.store.contract import Page
-from sweep_tasks.transactions.commit import Committer, lease_lost
-from sweep_tasks.transactions.keeper import HeldLease
-from sweep_tasks.transactions.protecting import Protecting
-from sweep_tasks.transactions.snapshot import Reading, Snapshot, ValuePage, as_table, checked_cell
+from sweep_tasks.transactions.commit import Committer, TransactionProtections, lease_lost
+from sweep_tasks.transactions.snapshot import Reader, Reading, Selection, Snapshot, ValuePage, as_table, checked_cell
 
 
-class Transaction(Snapshot):
+class Transaction(Reader):
+    """A snapshot with buffered writes, which are committed together."""
+
     def __init__(
         self,
         reading: Reading,
@@ -43,19 +39,18 @@ class Transaction(Snapshot):
         max_value_bytes: int,
         protections: ProtectionCatalog,
     ) -> None:
-        super().__init__(reading, start, refuse_thorough=lease is None)
+        self._snapshot = Snapshot(reading, start, refuse_thorough=lease is None)
+        self._row_order = reading.store.row_order
         self._committer = committer
         self.lease = lease
         self._ended = ended
         self._max_value_bytes = max_value_bytes
         self._writes: dict[TableRef, dict[Cell, bytes]] = {}
-        self._protecting = Protecting(protections, start)
+        self._protections = TransactionProtections(protections, start)
         self._open = True
+        self._process = generation()
+        self.start = start
         self.commit_ts: int | None = None
-
-    @property
-    def start(self) -> int:
-        return self.at
 
     # --- writing ------------------------------------------------------------------------------------------------
 
@@ -76,7 +71,7 @@ class Transaction(Snapshot):
     def _write(self, table: TableRef | str, values: Mapping[Cell, bytes]) -> None:
         ref = as_table(table)
         self._check_may_write()
-        self.metadata(ref)
+        self._snapshot.metadata(ref)
         checked = {checked_cell(row, column): value for (row, column), value in values.items()}
         self._writes.setdefault(ref, {}).update(checked)
 
@@ -85,7 +80,7 @@ class Transaction(Snapshot):
             raise BadValue("value", f"expected bytes, got {type(value).__name__}", reason="wrong_type")
         if not value:
             raise BadValue(
-                "value", "is empty, which in the store means deleted; use delete() to delete", reason="empty"
+                "value", "is empty, which the store treats as deleted; use delete() to delete", reason="empty"
             )
         if len(value) > self._max_value_bytes:
             raise BadValue(
@@ -97,31 +92,20 @@ class Transaction(Snapshot):
 
     # --- reading, with our own writes on top ------------------------------------------------------------------------
 
-    def get_many(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, bytes]:
-        self._check_open()
-        ref = as_table(table)
-        own = self._writes.get(ref, {})
-        stored = super().get_many(ref, [cell for cell in cells if cell not in own])
+    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        own = self._writes.get(table, {})
+        stored = self._snapshot.get_many(table, [cell for cell in cells if cell not in own])
         merged = stored | {cell: own[cell] for cell in cells if cell in own}
         return {cell: merged[cell] for cell in cells if merged.get(cell)}
 
-    def page(
-        self,
-        table: TableRef | str,
-        rows: Span = EVERYTHING,
-        columns: ColumnChoice = EVERYTHING,
-        limit: int | None = None,
-        after: Cell | None = None,
-    ) -> ValuePage:
-        self._check_open()
-        ref = as_table(table)
-        page = super().page(ref, rows, columns, limit, after)
-        order = self._scan_order
+    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage:
+        page = self._snapshot.page(table, *selection)
+        order, after = self._scan_order, selection.after
         ours = {
             cell: value
-            for cell, value in self._writes.get(ref, {}).items()
-            if cell.row in rows
-            and cell.column in columns
+            for cell, value in self._writes.get(table, {}).items()
+            if cell.row in selection.rows
+            and cell.column in selection.columns
             and (after is None or order(cell) > order(after))
             and (page.resume is None or order(cell) <= order(page.resume))
         }
@@ -131,57 +115,74 @@ class Transaction(Snapshot):
         return Page([(cell, merged[cell]) for cell in sorted(merged, key=order) if merged[cell]], page.resume)
 
     def _scan_order(self, cell: Cell) -> tuple[object, bytes]:
-        return self._reading.store.row_order(cell.row), cell.column
+        return self._row_order(cell.row), cell.column
 
     # --- protecting ---------------------------------------------------------------------------------------------
 
     def protect(self, record: Record) -> None:
-        """Protect a timestamp if this transaction commits. It is held from now on, and let go again if it aborts."""
+        """Protect a timestamp with the commit. The record holds from now on, and is removed if this aborts."""
         self._check_may_write()
         if self.lease and not self.lease.stamp(self.start):
             raise lease_lost(self.start)
-        self._protecting.protect(record)
+        self._protections.protect(record)
 
     def release(self, record_id: str) -> None:
-        """Release a record with the commit; until then it holds."""
+        """Release a record with the commit; it holds until then."""
         self._check_may_write()
-        self._protecting.release(record_id)
+        self._protections.release(record_id)
 
     # --- ending -------------------------------------------------------------------------------------------------
 
     def commit(self) -> int | None:
-        """The commit timestamp; None if there was nothing to commit."""
+        """Commit, and return the commit timestamp; None if there was nothing to commit."""
         self._check_open()
         self._open = False
         try:
-            if (self._writes or self._protecting) and self._committer and self.lease:
-                tables = {table: self.metadata(table) for table in self._writes}
-                self.commit_ts = self._committer.commit(self.start, self.lease, self._writes, tables, self._protecting)
+            if (self._writes or self._protections) and self._committer and self.lease:
+                tables = {table: self._snapshot.metadata(table) for table in self._writes}
+                self.commit_ts = self._committer.commit(self.start, self.lease, self._writes, tables, self._protections)
         finally:
-            self._give_lease_back()
+            self._release_lease()
         return self.commit_ts
 
     def abort(self) -> None:
-        """Forget everything. Harmless after the end."""
+        """Discard all writes. Has no effect after the end of the transaction."""
+        self._check_same_process()
         if self._open:
             self._open = False
-            self._protecting.aborted()
-            self._give_lease_back()
+            self._protections.finish_abort()
+            self._release_lease()
 
-    def _give_lease_back(self) -> None:
+    def _release_lease(self) -> None:
         if self.lease:
             self._ended(self.lease)
 
     def _check_may_write(self) -> None:
         self._check_open()
         if self.lease is None:
-            raise ReadOnlyRefused(
-                "transaction: it is read-only and writes nothing; begin one without read_only", reason="write"
+            raise TransactionError(
+                "transaction: a read-only transaction can't write; begin one without read_only",
+                code="bad_value",
+                reason="write",
             )
 
+    def _check_same_process(self) -> None:
+        if not self._is_same_process:
+            raise TransactionError(
+                f"transaction: the one started at {self.start} belongs to the parent of this forked process; begin a "
+                "new one here",
+                reason="other_process",
+                start=self.start,
+            )
+
+    @property
+    def _is_same_process(self) -> bool:
+        return self._process == generation()
+
     def _check_open(self) -> None:
+        self._check_same_process()
         if not self._open:
-            raise TransactionEnded(
+            raise TransactionError(
                 f"transaction: the one started at {self.start} has ended; begin a new one", start=self.start
             )
 
@@ -191,6 +192,8 @@ class Transaction(Snapshot):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._is_same_process:
+            return  # a forked child leaves the block; only the parent commits or aborts
         if kind is not None:
             self.abort()
         elif self._open:

@@ -13,8 +13,8 @@ from typing import Literal
 
 from playwright.sync_api import Browser, Error, FrameLocator, Locator, Page, expect, sync_playwright
 
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
-from sweep_tasks.orchestration.local_environment import Login
+from sweep_tasks.local.airflow import LocalAirflow
+from sweep_tasks.local.airflow_environment import Login
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 PATIENCE_MS = 90_000

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from sweep_tasks.config import FILE_VARIABLE, Settings
-from sweep_tasks.dev.cassandra import LocalCluster
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.local.airflow import LocalAirflow
+from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from tests.airflow.queued import QueuedStore
 from tests.airflow.webhook import Webhook

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 
 
 def while_running(airflow: LocalAirflow, run: str, what: str, done: Callable[[], Any]) -> Any:
-    """The first answer that is true; a run that ends before there is one has not done what the test is about."""
+    """The first answer that is true; a run that ends before there is one has not done what the test is about. Airflow
+    is asked about that once a second: each question takes its time from the run."""
+    asked = time.monotonic()
 
     def answer() -> Any:
+        nonlocal asked
         found = done()
-        assert found or airflow.run_state(TARGETED_SWEEP, run) in ("queued", "running"), airflow.told(
-            TARGETED_SWEEP, run
-        )
+        if not found and time.monotonic() > asked + 1:
+            asked = time.monotonic()
+            state = airflow.run_state(TARGETED_SWEEP, run)
+            assert state in ("queued", "running"), airflow.describe_run(TARGETED_SWEEP, run)
         return found
 
-    return airflow.wait(f"{what} of run {run}", answer, explain=lambda: airflow.told(TARGETED_SWEEP, run), every_s=0.02)
+    return airflow.wait(
+        f"{what} of run {run}", answer, explain=lambda: airflow.describe_run(TARGETED_SWEEP, run), every_s=0.1
+    )
 
 
 def driver(tasks: Path, strategy: SweepStrategy, shard: int) -> list[psutil.Process]:
-    """Known by the arguments of its job. Java first, then the Python it started."""
+    """Known by the name of the file with its order. Java first, then the Python it started."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         text = " ".join(words)
-        if f"--strategy {strategy} --shard {shard} " in text and str(tasks) in text and "targeted_sweep.py" in text:
+        if f"-{strategy}.shard_{shard}-" in text and str(tasks) in text and "targeted_sweep.py" in text:
             found.append(process)
     return sorted(found, key=lambda process: "java" not in Path(process.info["cmdline"][0]).name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
+from sweep_tasks.local.airflow import LocalAirflow
 
 Line = dict[str, Any]
 

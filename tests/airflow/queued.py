@@ -9,14 +9,14 @@ from typing import Any, Self
 
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.queue.writer import shard_of
 from sweep_tasks.store import StoreLocation, initialise_store
-from sweep_tasks.store.system import QUEUE_CELLS
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.store.schema import QUEUE_CELLS
 from sweep_tasks.transactions import TransactionManager
 
 CELLS = 20
@@ -24,16 +24,22 @@ TABLES = {strategy: TableRef.parse(f"app.{strategy}") for strategy in QUEUES}
 
 
 class QueuedStore:
-    """A batch of a Spark job holds what one transaction wrote, and conservative tables keep nothing."""
+    """A batch of a Spark job holds what one transaction wrote, and conservative tables keep nothing. Histories are
+    invented, so no clock is too far from them."""
 
     def __init__(self, url: str, shards: int, **settings: Any) -> None:
         self._shards = shards
         self.settings = Settings(
-            store=url, retention_s=0, spark_batch_entries=CELLS, sqlite_busy_timeout_s=300, **settings
+            store=url,
+            retention_s=0,
+            spark_batch_entries=CELLS,
+            sqlite_busy_timeout_s=300,
+            clock_step_max_s=0,
+            **settings,
         )
         initialise_store(self.settings.store, self.settings)
         self.store = open_store(self.settings.store, self.settings)
-        self.puncher = Puncher(self.store)
+        self.clock_history = ClockHistory(self.store)
         self.timestamps = TimestampService(self.store)
         self.progress = Progress(self.store)
         self.progress.raise_shards(shards)
@@ -53,6 +59,7 @@ class QueuedStore:
             f"retention_s = {given.retention_s}\n"
             f"spark_batch_entries = {given.spark_batch_entries}\n"
             f"sqlite_busy_timeout_s = {given.sqlite_busy_timeout_s}\n"
+            f"clock_step_max_s = {given.clock_step_max_s}\n"
         )
 
     def write(self, strategy: SweepStrategy, shard: int, times: int, clock: Clock | None = None) -> None:
@@ -62,7 +69,7 @@ class QueuedStore:
                 with manager.transaction() as tx:
                     for row, column in self.cells(strategy, shard):
                         tx.put(TABLES[strategy], row, column, b"%d" % number)
-        self.puncher.punch(self.timestamps, clock or SystemClock())
+        self.clock_history.record_now(self.timestamps, clock or SystemClock(), step_max_s=0)
 
     def cells(self, strategy: SweepStrategy, shard: int) -> list[Cell]:
         found = (Cell(b"row-%d" % number, b"column") for number in range(100 * self._shards))

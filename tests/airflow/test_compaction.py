@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.local.airflow import LocalAirflow
+from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import COMPACTION, TARGETED_SWEEP, TOMBSTONES_ASSET
-from sweep_tasks.orchestration.page.rendering import grouped
 from sweep_tasks.orchestration.pools import compaction_pool
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.sweep.run import Sweeper
+from sweep_tasks.web.rendering import grouped
 from tests.airflow.conftest import swept_by
 from tests.airflow.logs import events
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
@@ -72,7 +72,7 @@ def tasks_known(airflow: LocalAirflow) -> set[str]:
 
 
 def ended(airflow: LocalAirflow, run: str, dag_id: str = COMPACTION) -> dict[str, str | None]:
-    assert airflow.wait_for_run(dag_id, run, patience_s=PATIENCE_S) == "success", airflow.told(dag_id, run)
+    assert airflow.wait_for_run(dag_id, run, patience_s=PATIENCE_S) == "success", airflow.describe_run(dag_id, run)
     return airflow.task_states(dag_id, run)
 
 

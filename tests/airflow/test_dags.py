@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.local.airflow_environment import DAGS
 from sweep_tasks.orchestration.compacting import task_of
-from sweep_tasks.orchestration.local_environment import DAGS
 from sweep_tasks.orchestration.names import (
     COMPACTION,
     LEGACY_SWEEP,

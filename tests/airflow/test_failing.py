@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import SPARK_CONNECTION, TARGETED_SWEEP
 from sweep_tasks.orchestration.pools import pools_document
 from tests.airflow.logs import failures
@@ -44,7 +44,9 @@ def test_a_shard_that_fails_holds_up_nobody_and_is_told_about_once(
         "finish": "upstream_failed",
     }
     assert airflow.task_instances(TARGETED_SWEEP, "unlucky")["thorough.shard_1"]["try_number"] == 2
-    airflow.wait("the alert", lambda: webhook.about("unlucky"), explain=lambda: airflow.told(TARGETED_SWEEP, "unlucky"))
+    airflow.wait(
+        "the alert", lambda: webhook.about("unlucky"), explain=lambda: airflow.describe_run(TARGETED_SWEEP, "unlucky")
+    )
     assert [alert["failed_tasks"] for alert in webhook.about("unlucky")] == [["thorough.shard_1"]]
 
 

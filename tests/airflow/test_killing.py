@@ -5,8 +5,8 @@ from __future__ import annotations
 import psutil
 import pytest
 
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
 from tests.airflow.drivers import java_and_python, while_running
 from tests.airflow.queued import CELLS, QueuedStore
@@ -41,7 +41,7 @@ def test_a_killed_driver_and_a_killed_task_are_tried_again_and_nothing_is_lost(
         task.kill()
         _, left = psutil.wait_procs([*first, *second], timeout=240)
         assert left == [], "a driver outlived its task"
-    assert airflow.wait_for_run(TARGETED_SWEEP, run) == "success", airflow.told(TARGETED_SWEEP, run)
+    assert airflow.wait_for_run(TARGETED_SWEEP, run) == "success", airflow.describe_run(TARGETED_SWEEP, run)
 
     tasks = airflow.task_instances(TARGETED_SWEEP, run)
     assert [tasks[f"conservative.shard_{shard}"]["try_number"] for shard in (0, 1)] == [2, 2]

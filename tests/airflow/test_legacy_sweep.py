@@ -10,15 +10,15 @@ import pytest
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.journal.journal import Journal
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.priority import Why
 from sweep_tasks.legacy.progress import Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.lanes import lane_of, lane_task
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import LEGACY_SWEEP
-from sweep_tasks.orchestration.scanning import CHOOSE, SCAN, TURNS
+from sweep_tasks.orchestration.scanning import CHOOSE, SCAN, TURNS, lane_of, lane_task
 from tests.airflow.logs import failures, with_code
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
 
@@ -38,7 +38,7 @@ def switched_on(airflow: LocalAirflow, queued: QueuedStore) -> Iterator[None]:
 def run(airflow: LocalAirflow, expected: str, **form: Any) -> str:
     run_id = airflow.trigger(LEGACY_SWEEP, form)
     ended = airflow.wait_for_run(LEGACY_SWEEP, run_id)
-    assert ended == expected, airflow.told(LEGACY_SWEEP, run_id)
+    assert ended == expected, airflow.describe_run(LEGACY_SWEEP, run_id)
     return run_id
 
 
@@ -56,6 +56,8 @@ def test_a_table_by_hand_and_then_by_turns_whatever_was_not_scanned_yet(
     assert (summary["engine"], summary["deleted"], summary["stopped"]) == ("spark", 2 * CELLS, None)
     scan = airflow.xcom(LEGACY_SWEEP, by_hand, lane(THOROUGH), key=SCAN)
     assert scan == {"table": str(TABLES[THOROUGH]), "run": summary["run"]}, "told before the scan was over"
+    note = Journal(queued.store).last()[0]
+    assert (note.by, note.what, note.about, note.outcome) == ("admin", "legacy sweep", str(TABLES[THOROUGH]), "done")
     assert queued.versions(THOROUGH, 0) == {(False, 1)}
     assert queued.versions(CONSERVATIVE, 0) == {(False, 3)}
     states = airflow.task_states(LEGACY_SWEEP, by_hand)

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.journal.journal import Journal
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import PROTECTED_TIMESTAMPS
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.owners import AIRFLOW_RUN, MANUAL
+from sweep_tasks.protection.reconciliation import ReportDocument, readable
 from sweep_tasks.protection.records import Mode, Record, Target
-from sweep_tasks.protection.report import readable
 from tests.airflow.logs import events, with_code
 from tests.airflow.queued import TABLES, QueuedStore
 from tests.airflow.webhook import Webhook
@@ -43,7 +44,7 @@ def run(airflow: LocalAirflow, run_id: str, expected: str, **form: Any) -> dict[
     """Returns of every record what became of it."""
     airflow.trigger(PROTECTED_TIMESTAMPS, form, run_id=run_id)
     ended = airflow.wait_for_run(PROTECTED_TIMESTAMPS, run_id)
-    assert ended == expected, airflow.told(PROTECTED_TIMESTAMPS, run_id)
+    assert ended == expected, airflow.describe_run(PROTECTED_TIMESTAMPS, run_id)
     return {each["id"]: each["outcome"] for each in report_of(airflow, run_id)["findings"]}
 
 
@@ -53,7 +54,7 @@ def report_of(airflow: LocalAirflow, run_id: str) -> dict[str, Any]:
 
 
 def test_what_a_finished_run_held_is_released_and_what_nobody_answers_for_is_told_once(
-    airflow: LocalAirflow, catalog: ProtectionCatalog, webhook: Webhook
+    airflow: LocalAirflow, catalog: ProtectionCatalog, queued: QueuedStore, webhook: Webhook
 ) -> None:
     """Both runs own a record themselves: while a run asks about its own, it is not over."""
     for record in (owned_by_run("first", EARLY), owned("by hand", MANUAL)):
@@ -67,10 +68,14 @@ def test_what_a_finished_run_held_is_released_and_what_nobody_answers_for_is_tol
         "first": "released", "by hand": "kept", "second": "kept", "lost": "gone", "odd": "unknown",
     }  # fmt: skip
     assert {record.id for record in catalog.records()} == {"by hand", "second", "lost", "odd"}
+    released = [note for note in Journal(queued.store).last() if note.what == "release"]
+    assert [(note.by, note.about, note.outcome) for note in released] == [("admin", "first", "done")]
     assert airflow.task_states(PROTECTED_TIMESTAMPS, LATE) == {"reconcile": "success", "check": "failed"}
     assert airflow.task_instances(PROTECTED_TIMESTAMPS, LATE)["check"]["try_number"] == 1
     problems = a_person_reads_what_happened(airflow)
-    airflow.wait("the alert", lambda: webhook.about(LATE), explain=lambda: airflow.told(PROTECTED_TIMESTAMPS, LATE))
+    airflow.wait(
+        "the alert", lambda: webhook.about(LATE), explain=lambda: airflow.describe_run(PROTECTED_TIMESTAMPS, LATE)
+    )
     [alert] = webhook.about(LATE)
     assert alert["failed_tasks"] == ["check"]
     assert set(problems) == {"record lost gone", "record odd unknown"}
@@ -79,8 +84,10 @@ def test_what_a_finished_run_held_is_released_and_what_nobody_answers_for_is_tol
 
     assert run(airflow, "again", "failed", dry_run=True)["second"] == "released"
     assert "second" in {record.id for record in catalog.records()}
-    assert len(with_code(airflow, PROTECTED_TIMESTAMPS, "again", "check", "already_sent")) == 1
-    assert webhook.about("again") == []
+    assert len(with_code(airflow, PROTECTED_TIMESTAMPS, "again", "check", "dry_run")) == 1
+    assert run(airflow, "in-earnest", "failed")["second"] == "released"
+    assert len(with_code(airflow, PROTECTED_TIMESTAMPS, "in-earnest", "check", "already_sent")) == 1
+    assert webhook.about("again") == webhook.about("in-earnest") == []
 
 
 def a_person_reads_what_happened(airflow: LocalAirflow) -> dict[str, str]:
@@ -89,7 +96,9 @@ def a_person_reads_what_happened(airflow: LocalAirflow) -> dict[str, str]:
     counts = {outcome: number for outcome, number in report["outcomes"].items() if number}
     assert (report["records"], report["spans"]) == (4, 4)
     assert counts == {"released": 1, "kept": 2, "gone": 1, "unknown": 1}
-    assert set(readable(report)) <= events(airflow, PROTECTED_TIMESTAMPS, LATE, "reconcile")
+    assert set(readable(ReportDocument.model_validate(report))) <= events(
+        airflow, PROTECTED_TIMESTAMPS, LATE, "reconcile"
+    )
     problems = {each["about"]: each["sentence"] for each in report["problems"]}
     assert set(problems.values()) <= events(airflow, PROTECTED_TIMESTAMPS, LATE, "check")
     assert "release lost" in problems["record lost gone"], "the command to run is not named"

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pendulum
+import psutil
 import pytest
 
 from sweep_tasks.clock import to_ms
 from sweep_tasks.errors import AirflowNotReady
+from sweep_tasks.journal.actors import SCHEDULER
+from sweep_tasks.journal.journal import Journal
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import TARGETED_SWEEP
-from sweep_tasks.orchestration.reading import readable
+from sweep_tasks.orchestration.sweeping import readable
 from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.sweep.run import SWEEP
+from sweep_tasks.sweep.summary import Summary
 from tests.airflow.drivers import java_and_python, while_running
 from tests.airflow.logs import events
 from tests.airflow.queued import QueuedStore
@@ -33,8 +40,8 @@ def test_a_backfill_on_cassandra_sweeps_each_hour_to_its_end(
     reached = [history_of_an_hour(queued, hour) for hour in hours]
 
     runs = backfill(airflow, hours)
-    assert [airflow.wait_for_run(TARGETED_SWEEP, run) for run in runs] == ["success"] * len(hours), airflow.told(
-        TARGETED_SWEEP, runs[-1]
+    assert [airflow.wait_for_run(TARGETED_SWEEP, run) for run in runs] == ["success"] * len(hours), (
+        airflow.describe_run(TARGETED_SWEEP, runs[-1])
     )
 
     for run, sweep_ts in zip(runs, reached, strict=True):
@@ -47,6 +54,24 @@ def test_a_backfill_on_cassandra_sweeps_each_hour_to_its_end(
     assert set(queued.progress.all().values()) == {reached[-1] - 1}
     assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}
     a_task_tells_what_it_did(airflow, runs[0], airflow.xcom(TARGETED_SWEEP, runs[0], "conservative.shard_0"))
+    each_run_is_one_act(airflow, queued, runs, reached)
+
+
+def each_run_is_one_act(airflow: LocalAirflow, queued: QueuedStore, runs: list[str], reached: list[int]) -> None:
+    """Of the user who triggered it, with the horizons before and what was swept after."""
+    journal = Journal(queued.store)
+    found = [journal.entry(number) for number in range(1, journal.verify().entries + 1)]
+    sweeps = [entry for entry in found if entry and entry.what == SWEEP]
+    intents = [entry for entry in sweeps if entry.intent is None]
+    assert [entry.details["run"] for entry in intents] == runs
+    horizons = [dict.fromkeys(("conservative", "thorough"), sweep_ts) for sweep_ts in reached]
+    assert [entry.details["horizons"] for entry in intents] == horizons
+    outcomes = [entry for entry in sweeps if entry.intent is not None]
+    assert [(entry.outcome, entry.details["swept_to"], entry.details["shards"]) for entry in outcomes] == [
+        ("done", each, len(SHARD_TASKS)) for each in horizons
+    ]
+    users = [airflow.api("GET", f"/dags/{TARGETED_SWEEP}/dagRuns/{run}")["triggering_user_name"] for run in runs]
+    assert [entry.by for entry in intents] == [user or SCHEDULER for user in users]
 
 
 def backfill(airflow: LocalAirflow, hours: list[pendulum.DateTime]) -> list[str]:
@@ -85,15 +110,15 @@ def history_of_an_hour(queued: QueuedStore, hour: pendulum.DateTime) -> int:
     clock = ManualClock(to_ms(hour.add(minutes=10)))
     queued.write(CONSERVATIVE, 0, 2, clock)
     clock.advance(50 * 60)
-    punched = queued.puncher.punch(queued.timestamps, clock)
-    assert punched
-    return punched.ts
+    sampled = queued.clock_history.record_now(queued.timestamps, clock, step_max_s=0)
+    assert sampled
+    return sampled.ts
 
 
 def a_task_tells_what_it_did(airflow: LocalAirflow, run: str, summary: dict[str, Any]) -> None:
     assert (summary["strategy"], summary["shard"], summary["progress_before"]) == ("conservative", 0, -1)
     assert (summary["entries"], summary["range_deletes"]) == (40, 20)
-    assert readable(summary) in events(airflow, TARGETED_SWEEP, run, "conservative.shard_0")
+    assert readable(Summary.parse(summary)) in events(airflow, TARGETED_SWEEP, run, "conservative.shard_0")
     path = f"/dags/{TARGETED_SWEEP}/dagRuns/{run}/taskInstances/conservative.shard_0/links"
     links = airflow.api("GET", path)["extra_links"]
     assert links == {"Summary": f"{airflow.address}/dags/{TARGETED_SWEEP}/runs/{run}/tasks/conservative.shard_0/xcom"}
@@ -103,19 +128,33 @@ def test_a_second_run_on_the_same_shard_waits_for_the_first(airflow: LocalAirflo
     queued.write(CONSERVATIVE, 0, 3)
     one_shard = {"strategies": ["conservative"], "shards": "0"}
     first = airflow.trigger(TARGETED_SWEEP, one_shard)
-    while_running(airflow, first, "its driver", lambda: java_and_python(airflow.folder / "tasks", CONSERVATIVE, 0))
-    with queued.nobody_else_writes():  # so the first can not end before the second is ready
+    found = while_running(
+        airflow, first, "its driver", lambda: java_and_python(airflow.folder / "tasks", CONSERVATIVE, 0)
+    )
+    with held_up(found):  # so the first can not end before the second is ready
         second = airflow.trigger(TARGETED_SWEEP, one_shard)
         prepared = lambda: airflow.task_states(TARGETED_SWEEP, second)["prepare"] == "success"  # noqa: E731
         while_running(airflow, second, "the end of its first task", prepared)
     ends = [airflow.wait_for_run(TARGETED_SWEEP, run) for run in (first, second)]
-    assert ends == ["success", "success"], [airflow.told(TARGETED_SWEEP, run) for run in (first, second)]
+    assert ends == ["success", "success"], [airflow.describe_run(TARGETED_SWEEP, run) for run in (first, second)]
 
     before, after = (airflow.task_instances(TARGETED_SWEEP, run)["conservative.shard_0"] for run in (first, second))
     ready = airflow.task_instances(TARGETED_SWEEP, second)["prepare"]["end_date"]
     assert moment(ready) < moment(before["end_date"]) <= moment(after["start_date"])
     summaries = [airflow.xcom(TARGETED_SWEEP, run, "conservative.shard_0") for run in (first, second)]
     assert [(each["engine"], each["entries"] > 0) for each in summaries] == [("spark", True), ("idle", False)]
+
+
+@contextmanager
+def held_up(driver: list[psutil.Process]) -> Iterator[None]:
+    """It has only just started, and holds no lock of the store yet."""
+    for process in driver:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in driver:
+            process.resume()
 
 
 def moment(text: str) -> pendulum.DateTime:

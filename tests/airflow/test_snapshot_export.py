@@ -9,12 +9,13 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
+from spark_jobs.orders import ExportSummary
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.orchestration.exporting import readable
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
 from sweep_tasks.orchestration.names import SNAPSHOT_EXPORT, TARGETED_SWEEP
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.timestamps.thresholds import Thresholds
 from tests.airflow.logs import events, failures
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
 
@@ -35,7 +36,7 @@ def exports(airflow: LocalAirflow, queued: QueuedStore, settings_file: Path, tmp
 
 
 def ended(airflow: LocalAirflow, run: str, expected: str, dag_id: str = SNAPSHOT_EXPORT) -> dict[str, str | None]:
-    assert airflow.wait_for_run(dag_id, run) == expected, airflow.told(dag_id, run)
+    assert airflow.wait_for_run(dag_id, run) == expected, airflow.describe_run(dag_id, run)
     return airflow.task_states(dag_id, run)
 
 
@@ -53,7 +54,7 @@ def test_an_export_shows_one_moment_while_cells_are_written_and_swept(
     airflow.wait(
         "the protection",
         lambda: airflow.task_states(SNAPSHOT_EXPORT, run).get("protect") == "success",
-        explain=lambda: airflow.told(SNAPSHOT_EXPORT, run),
+        explain=lambda: airflow.describe_run(SNAPSHOT_EXPORT, run),
     )
     queued.write(CONSERVATIVE, 0, 2)
     sweep = airflow.trigger(TARGETED_SWEEP, {"strategies": ["conservative"], "shards": "0"})
@@ -69,7 +70,7 @@ def test_an_export_shows_one_moment_while_cells_are_written_and_swept(
     assert Thresholds(queued.store).of_strategy(CONSERVATIVE) > ts, "the sweep did not pass the export"
     assert ProtectionCatalog(queued.store).records() == []
     assert [task["try_number"] for task in airflow.task_instances(SNAPSHOT_EXPORT, run).values()] == [1, 1, 1]
-    assert readable(summary) in events(airflow, SNAPSHOT_EXPORT, run, "export")
+    assert readable(ExportSummary.parse(summary)) in events(airflow, SNAPSHOT_EXPORT, run, "export")
 
 
 def test_what_was_protected_is_released_though_the_export_failed(

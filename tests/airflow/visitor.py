@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import httpx
 
-from sweep_tasks.orchestration.local_airflow import LocalAirflow
-from sweep_tasks.orchestration.local_environment import Login
+from sweep_tasks.local.airflow import LocalAirflow
+from sweep_tasks.local.airflow_environment import Login
 
 
 @contextmanager

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import NamedTuple
 
 from sweep_tasks.clock import SystemClock
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import CommitUnknown, SweepflowError
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.parking import ParkedEntry, Parking
@@ -14,10 +17,8 @@ from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import every
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.cassandra.places import Place
 
 KEPT, GOING = TableRef.parse("app.kept"), TableRef.parse("app.going")
@@ -26,9 +27,16 @@ CELLS = [Cell(b"row %d" % row, b"column %d" % column) for row in range(20) for c
 Write = tuple[TableRef, Cell, bytes]
 
 
+class Position(NamedTuple):
+    """The progress of every shard, and the published thresholds."""
+
+    progress: dict[tuple[SweepStrategy, int], int]
+    thresholds: list[int]
+
+
 class Promises:
-    """Transactions on a store that may be in trouble. Whoever was told "committed" must find it for ever after; whoever
-    was told nothing finds out later."""
+    """Transactions on a store that may be in trouble. A write that was reported as committed must
+    always be found; the outcome of a write without a response is checked later."""
 
     def __init__(self, place: Place, store: CassandraStore, seed: int) -> None:
         self.store = store
@@ -114,7 +122,6 @@ class Promises:
             for entry in Parking(self.store, timestamps, strategy, shard).all()
         ]
 
-    def position(self) -> tuple[dict[tuple[SweepStrategy, int], int], list[int]]:
-        """Progress of every shard, and the published thresholds."""
+    def position(self) -> Position:
         thresholds = Thresholds(self.store)
-        return Progress(self.store).all(), [thresholds.of_strategy(strategy) for strategy in QUEUES]
+        return Position(Progress(self.store).all(), [thresholds.of_strategy(strategy) for strategy in QUEUES])

@@ -1,4 +1,7 @@
-"""A node that wants a password and encryption, and a certificate of whoever comes."""
+"""A node that asks for passwords, checks rights and encrypts, and wants a certificate of its clients.
+
+The lines for `cassandra.yaml` are read from docs/grants.md, as operators copy them.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.dev.configuration import cassandra_yaml, tokens_of, write_configuration
-from sweep_tasks.dev.jars import cassandra_jars
-from sweep_tasks.dev.node import Node, address_of
-from sweep_tasks.dev.process import start_process
-from sweep_tasks.dev.state import ClusterState
 from sweep_tasks.errors import StoreError
+from sweep_tasks.local.cassandra_node import Node, address_of, cassandra_yaml, tokens_of, write_configuration
+from sweep_tasks.local.jars import cassandra_jars
+from sweep_tasks.local.processes import ClusterState, start_process
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.address import CassandraAddress
 from sweep_tasks.store.cassandra.connection import Connection
-from tests.support.receivers import make_certificate
+from tests.support.documents import fenced
+from tests.support.receivers import HOST, make_certificate
 
-USER, PASSWORD = "sweeper", "tr0ub4dor"
+GRANTS = "docs/grants.md"
+USER, PASSWORD = "superuser", "tr0ub4dor"
+NAMED, UNNAMED = "127.0.0.7", "127.0.0.8"
+"""Addresses of this machine at which the node does not listen: its certificate names the first of them."""
 FIRST = {"cassandra_user": "cassandra", "cassandra_password": "cassandra"}
-"""Who may log in to a new Cassandra."""
+"""The login of a new Cassandra."""
 PATIENCE_S = 240
+_GRANTS_AT_ONCE = "permissions_validity: 0ms\n"
+"""A grant counts from the next request on, and tests need not wait for a cache to run out."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class SecuredNode:
     url: str
     certificate: Path
     key: Path
+    port: int
 
     def given(self, **changed: Any) -> dict[str, Any]:
         """All that is needed to be let in."""
@@ -50,10 +58,14 @@ class SecuredNode:
     def settings(self, **changed: Any) -> Settings:
         return load_settings(**self.given(**changed))
 
+    def keyspace(self, name: str) -> str:
+        """The address of a keyspace of this node."""
+        return f"cassandra://{HOST}:{self.port}/{name}?replication=1"
+
 
 @contextmanager
 def secured_node(folder: Path) -> Iterator[SecuredNode]:
-    certificate = make_certificate(folder).file
+    certificate = make_certificate(folder, (HOST, NAMED)).file
     key = folder / "key.pem"
     both = folder / "both.pem"
     both.write_text(key.read_text() + certificate.read_text())
@@ -70,7 +82,8 @@ def secured_node(folder: Path) -> Iterator[SecuredNode]:
     )
     write_configuration(node.folder, yaml + _locks(both, certificate))
     started = start_process(node.daemon_command(), node.log, dies_with_parent=True)
-    secured = SecuredNode(f"cassandra://{node.address}:{state.native_port}/secured?replication=1", certificate, key)
+    url = f"cassandra://{node.address}:{state.native_port}/secured?replication=1"
+    secured = SecuredNode(url, certificate, key, state.native_port)
     try:
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -78,8 +91,8 @@ def secured_node(folder: Path) -> Iterator[SecuredNode]:
                 _make_user(secured)
                 break
             except StoreError:
-                assert started.alive, node.last_words()
-                assert time.monotonic() < deadline, node.last_words()
+                assert started.alive, node.log_tail()
+                assert time.monotonic() < deadline, node.log_tail()
                 time.sleep(1)
         initialise_store(secured.url, secured.settings())
         yield secured
@@ -108,4 +121,5 @@ def _locks(key_and_certificate: Path, trusted: Path) -> str:
         "truststore": str(trusted),
         "ssl_context_factory": {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"},
     }
-    return f'authenticator: "PasswordAuthenticator"\nclient_encryption_options: {json.dumps(encryption)}\n'
+    (documented,) = fenced(GRANTS, "yaml")
+    return f"{documented}{_GRANTS_AT_ONCE}client_encryption_options: {json.dumps(encryption)}\n"

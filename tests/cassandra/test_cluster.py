@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sweep_tasks.dev.cassandra import LocalCluster
-from sweep_tasks.dev.cql import nodes_seen_up, session_with
+from sweep_tasks.local.cassandra import LocalCluster
+from sweep_tasks.local.cassandra_node import nodes_seen_up, session_with
 from tests.support.waiting import eventually
 
 

@@ -14,18 +14,18 @@ import pytest
 
 from benchmarks.shared.queue import ITEMS, LEFT, QUEUES, STCS, UCS, Workload
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.compaction import by_ranges, rounds
-from sweep_tasks.compaction.metadata import metadata_of
-from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.sstables import SSTable, sstables_of
+from sweep_tasks.compaction import ranges as by_ranges
+from sweep_tasks.compaction import rounds
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.dev.cassandra import LocalCluster
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
+from sweep_tasks.sstables.files import SSTable, sstables_of
+from sweep_tasks.sstables.nodes import Node, metadata_of
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.sweep.deletions import DAY_MS, Deletions
-from sweep_tasks.sweep.tally import Kind, Tally
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.tables.deletions import DAY_MS, Deletions, Kind, Tally
 from tests.cassandra.places import Place, full_name, physical_name, session_of
 from tests.cassandra.test_sstables import await_gone
 from tests.support.command import sweepflow
@@ -82,7 +82,7 @@ def queue(request: pytest.FixtureRequest, place: Place, tmp_path_factory: pytest
             workload.copy(tables[OURS], tables[name])
         yield after_a_run(workload, tables, settings)
         for table in tables.values():
-            store.drop_table(table)
+            Catalog(store).drop(table, force=True)
 
 
 def after_a_run(workload: Workload, tables: dict[str, TableRef], settings: Settings) -> Queue:
@@ -96,7 +96,8 @@ def after_a_run(workload: Workload, tables: dict[str, TableRef], settings: Setti
     done = rounds.compact(settings, "node1", planned)
     after = rounds.measure(settings, "node1", chosen)
     report = rounds.report(before, planned, done, after)
-    return Queue(workload, tables, contents, files, before, dry, planned, done, report)
+    documents = [each.document() for each in (before, dry, planned, done, report)]
+    return Queue(workload, tables, contents, files, *documents)
 
 
 def settings_for(place: Place, cache: Path, **more: Any) -> Settings:
@@ -195,7 +196,7 @@ def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sm
     tmp = tmp_path_factory.mktemp("small")
     elsewhere = Elsewhere(tmp, place.cluster.data_folder(1))
     (described,) = place.cluster.compaction_nodes().values()
-    node = {**described, "data": ELSEWHERE, "prefix": str(elsewhere.program)}
+    node = {**described, "data": ELSEWHERE, "prefix": str(elsewhere.program), "remote_shell": False}
     settings = settings_for(place, tmp, compaction_nodes={"far": node}, compaction_run_fail=5_000)
     with place.opened() as store:
         tables = {kind: TableRef.parse(f"small.{kind}") for kind in SMALL}
@@ -208,15 +209,18 @@ def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sm
         names = {kind: f"{place.keyspace}.{physical_name(store, each)}" for kind, each in tables.items()}
         after = {kind: standing(place, store, each) for kind, each in tables.items()}
         report = rounds.report(measured, planned, done, rounds.measure(settings, "far", chosen))
-        yield Small(store, tables, contents, files, after, elsewhere, measured, planned, done, report, names)
+        yield Small(
+            store, tables, contents, files, after, elsewhere, measured.document(), planned.document(), done.document(),
+            report.document(), names,
+        )  # fmt: skip
         for table in tables.values():
-            store.drop_table(table)
+            Catalog(store).drop(table, force=True)
 
 
 def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef], kinds: dict[str, str] = SMALL) -> None:
     """Values in one file, then what deletes most of them in another; the windows of the two differ."""
     for kind, table in tables.items():
-        store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
+        assert store.create_table(table, TableMetadata(SweepStrategy.THOROUGH)), "each test has tables of its own"
         session_of(store).execute(
             f"ALTER TABLE {full_name(store, table)} WITH compaction = {kinds[kind]}"
             f" AND gc_grace_seconds = {LONG_S if kind in ('young', 'levels') else 0}"
@@ -298,7 +302,7 @@ class TestEveryStrategy:
 def test_several_files_of_levels_become_one_of_level_0_as_the_budget_has_it(place: Place) -> None:
     """Switched off, or the server itself would put them into levels before anybody could look."""
     with place.opened() as store:
-        table = TableRef.parse("small.levels")
+        table = TableRef.parse("small.several")
         fill_small(place, store, {"levels": table}, {"levels": LCS_OFF})
         before = standing(place, store, table)
         place.cluster.nodetool(1, "compact", "--user-defined", *before)
@@ -306,7 +310,7 @@ def test_several_files_of_levels_become_one_of_level_0_as_the_budget_has_it(plac
         (made,) = standing(place, store, table)
         node = Node.named(settings_for(place, Path("unused")), "node1")
         assert metadata_of(node, [Path(made)])[Path(made)].level == 0
-        store.drop_table(table)
+        Catalog(store).drop(table, force=True)
 
 
 _FLUSHING = """\
@@ -370,7 +374,7 @@ def test_the_command_tells_its_own_files_from_what_is_flushed_meanwhile_and_a_bu
         assert (compaction["outcome"], compaction["dropped"], len(compaction["made"])) == ("done", TOMBSTONES, 1)
         assert (let_go["report"]["dropped"], let_go["report"]["tombstones"]["after"]) == (TOMBSTONES, 600)
         assert read_all(store, {"unified": table}) == contents
-        store.drop_table(table)
+        Catalog(store).drop(table, force=True)
 
 
 def test_a_node_whose_files_are_out_of_reach_is_compacted_where_sweeps_have_deleted(
@@ -389,24 +393,24 @@ def test_a_node_whose_files_are_out_of_reach_is_compacted_where_sweeps_have_dele
         Deletions(store).add(tally, SystemClock().now_ms() - 2 * DAY_MS)
 
         before = rounds.measure(settings, "far", [str(table)])
-        assert (before["droppable"], before["files"]) == (COLUMNS - 10, 0)
+        assert (before.droppable, before.files) == (COLUMNS - 10, 0)
         planned = rounds.plan(settings, "far", before)
-        (told,) = planned["ranges"]
-        assert told in by_ranges.told_of_all(settings), "where no node is described, the DAG names it all the same"
-        assert told["first_token"] <= token_of(ROW) <= told["last_token"]
-        assert told["command"].startswith(f"nodetool compact -st {told['first_token'] - 1} -et {told['last_token']} ")
-        assert rounds.plan(settings, "far", before, budget_bytes=1)["blocked"][0]["blocker"] == "too_large"
+        (told,) = planned.ranges or ()
+        assert told in by_ranges.densest_ranges(settings), "where no node is described, the DAG names it all the same"
+        assert told.first_token <= token_of(ROW) <= told.last_token
+        assert told.command.startswith(f"nodetool compact -st {told.first_token - 1} -et {told.last_token} ")
+        assert rounds.plan(settings, "far", before, budget_bytes=1).blocked[0].blocker == "too_large"
         done = rounds.compact(settings, "far", planned)
-        (compaction,) = done["compactions"]
-        assert (compaction["outcome"], compaction["dropped"]) == ("unknown", None)
+        (compaction,) = done.compactions
+        assert (compaction.outcome, compaction.dropped) == ("unknown", None)
         after = rounds.measure(settings, "far", [str(table)])
         report = rounds.report(before, planned, done, after)
-        assert (report["dropped"], report["not_known"], report["tombstones"]["after"]) == (0, 1, 0)
-        assert rounds.plan(settings, "far", before)["compactions"] == [], "what was compacted is not, once more"
+        assert (report.dropped, report.not_known, report.tombstones.after) == (0, 1, 0)
+        assert rounds.plan(settings, "far", before).compactions == (), "what was compacted is not, once more"
 
-        assert rounds.measure(settings, "near", [name])["droppable"] == 0, "and it did drop them"
+        assert rounds.measure(settings, "near", [name]).droppable == 0, "and it did drop them"
         assert read_all(store, {"unified": table}) == contents
-        store.drop_table(table)
+        Catalog(store).drop(table, force=True)
 
 
 _MEDDLING = """\
@@ -447,7 +451,7 @@ def test_what_was_compacted_for_nothing_is_not_tried_again_until_its_cause_is_go
             switch.touch() if meddled else switch.unlink(missing_ok=True)
             planned = rounds.plan(settings, "one", rounds.measure(settings, "one", [str(table)]))
             done = rounds.compact(settings, "one", planned)
-            return [each["blocker"] for each in done["blocked"]], done
+            return [each.blocker for each in done.blocked], done.document()
 
         blockers, done = round_of(meddled=True)
         (compaction,) = done["compactions"]
@@ -458,4 +462,4 @@ def test_what_was_compacted_for_nothing_is_not_tried_again_until_its_cause_is_go
         blockers, done = round_of(meddled=False)
         (compaction,) = done["compactions"]
         assert (blockers, compaction["outcome"], compaction["kept"]) == ([], "done", {})
-        store.drop_table(table)
+        Catalog(store).drop(table, force=True)

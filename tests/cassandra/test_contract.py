@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.store import Store
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.timestamps.service import TimestampService
 from tests.support.clock import PatientClock
 from tests.unit.store.test_contract import *  # noqa: F403
 from tests.unit.store.test_stretches import *  # noqa: F403

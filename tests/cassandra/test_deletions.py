@@ -8,10 +8,9 @@ from sweep_tasks.clock import SystemClock
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.sweep.deletions import DAY_MS, Deletions
-from sweep_tasks.sweep.engine import ShardSweep
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.tally import Kind, Tally
+from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.tables.deletions import DAY_MS, Deletions, Kind, Tally
 from tests.cassandra.places import Place
 from tests.support.clock import ManualClock
 from tests.support.command import sweepflow

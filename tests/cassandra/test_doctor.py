@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.doctor.examine import Doctor
-from sweep_tasks.doctor.findings import Level, findings
+from sweep_tasks.diagnosis.doctor import Doctor
+from sweep_tasks.diagnosis.findings import Level, findings
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import StoreLocation
 from sweep_tasks.store.cassandra.store import CassandraStore
+from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import TransactionManager
 from tests.cassandra.places import Place
 

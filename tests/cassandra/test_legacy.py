@@ -10,16 +10,16 @@ from cassandra.cluster import ResponseFuture
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import Runs
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, StoredVersion, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import every
-from sweep_tasks.sweep.deletions import Deletions
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.tables.deletions import Deletions
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.cassandra.places import Place, session_of
 
 TABLE = TableRef.parse("app.items")
@@ -87,7 +87,9 @@ def test_a_cell_of_many_pages_is_swept_and_its_marker_goes_last(watched: tuple[C
     assert max(map(len, pages.found)) <= PAGE + 1
     counted = Deletions(store).left(TABLE, 0, SystemClock().now_ms())
     assert counted
-    assert counted.tally.tombstones == summary.counts.tombstones > 0, "compactions are told what scans delete, too"
+    assert counted.tally.tombstones == summary.counts.tombstones > 0, (
+        "what scans delete is counted for compactions, too"
+    )
     standing = Runs(store).standing(TABLE)
     assert standing
     assert (standing.done, len(standing.ranges)) == (4, 4)

@@ -1,4 +1,4 @@
-"""Registers on a real Cassandra: what they hold, for how long, and who wins."""
+"""Registers on a real Cassandra: values, times to live and concurrent changes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import Change
-from sweep_tasks.store.system import LEASES, THRESHOLDS, TRANSACTIONS
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.store.schema import LEASES, THRESHOLDS, TRANSACTIONS
 from tests.cassandra.places import Place, full_name, session_of
 
 A = Cell(b"row", b"a")
 
 
-def test_a_time_to_live_starts_anew_with_every_change(cassandra: CassandraStore) -> None:
+def test_a_time_to_live_restarts_with_every_change(cassandra: CassandraStore) -> None:
     cassandra.put_if_absent(LEASES, {A: b"x"}, ttl_ms=8_000)
     time.sleep(5)
     assert cassandra.compare_and_set(LEASES, A.row, {A.column: Change(b"x", b"x")}, ttl_ms=8_000)
@@ -54,7 +54,9 @@ def test_an_update_that_guesses_wrong_uses_what_stands(place: Place, cassandra: 
         assert cassandra.update(THRESHOLDS, A, lambda old: (old or b"") + b"3") == b"123"
 
 
-def test_an_update_that_would_change_nothing_looks_before_it_says_so(place: Place, cassandra: CassandraStore) -> None:
+def test_an_update_that_would_change_nothing_reads_the_current_value_first(
+    place: Place, cassandra: CassandraStore
+) -> None:
     with place.opened() as other:
         cassandra.update(THRESHOLDS, A, lambda _: b"5")
         other.update(THRESHOLDS, A, lambda _: b"4")
@@ -87,7 +89,7 @@ def test_timestamps_of_several_processes_are_never_the_same(place: Place, cassan
     assert len(set(taken)) == len(taken) == 80
 
 
-def test_of_many_who_want_a_register_one_gets_it(place: Place, cassandra: CassandraStore) -> None:
+def test_of_many_processes_that_want_a_register_one_gets_it(place: Place, cassandra: CassandraStore) -> None:
     with place.opened() as other, ThreadPoolExecutor(8) as pool:
         stores = [cassandra, other] * 4
         wanted = [(store, b"%d" % number) for number, store in enumerate(stores)]

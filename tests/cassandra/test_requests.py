@@ -7,9 +7,9 @@ import threading
 import prometheus_client
 from cassandra.cluster import ResponseFuture
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, TableMetadata, TableRef, VersionRange
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.timestamps.service import TimestampService
 from tests.cassandra.places import Place, session_of
 from tests.support.waiting import eventually
 

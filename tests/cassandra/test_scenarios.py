@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sweep_tasks.cli.spark_engine import SparkEngine
-from sweep_tasks.scenario.runner import run_scenario
+from sweep_tasks.scenario.runner import mark_for_scenarios, run_scenario
 from sweep_tasks.store.cassandra.store import CassandraStore
 from tests.cassandra.places import Place
 from tests.scenarios.script import load
@@ -22,6 +22,7 @@ def test_every_operation_answers_on_cassandra_as_the_file_says(
     path: Path, cassandra: CassandraStore, place: Place
 ) -> None:
     script = load(path)
+    mark_for_scenarios(cassandra)
     check(script, list(run_scenario(script.operations, cassandra, place.settings)))
 
 
@@ -30,5 +31,6 @@ def test_every_operation_answers_on_cassandra_and_spark_as_the_file_says(
     path: Path, cassandra: CassandraStore, place: Place, spark: SparkSession
 ) -> None:
     script = load(path)
+    mark_for_scenarios(cassandra)
     engine = SparkEngine(spark, place.settings)
     check(script, list(run_scenario(script.operations, cassandra, place.settings, engine)))

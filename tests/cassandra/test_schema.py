@@ -10,16 +10,24 @@ from subprocess import PIPE, Popen
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.dev.cassandra import LocalCluster
-from sweep_tasks.errors import BadValue, ForeignStore, NewerSchema, NotInitialised, OlderSchema, StoreUnavailable
-from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.opening import open_store
+from sweep_tasks.connections import open_store
+from sweep_tasks.encoding import var_long
+from sweep_tasks.errors import BadValue, NotInitialised, OtherSchema, SnapshotSwept, StoreError, StoreUnavailable
+from sweep_tasks.local.cassandra import LocalCluster
+from sweep_tasks.model import Cell, TableMetadata, TableRef, TableState, Version
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.address import CassandraAddress
+from sweep_tasks.store.cassandra.catalog import CATALOG, Catalog
+from sweep_tasks.store.cassandra.connection import Connection
+from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.schema import initialise
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.store.system import STEPS, SYSTEM_TABLES
+from sweep_tasks.store.schema import MARKS_MOVE_AT, STEPS, SYSTEM_TABLES, THRESHOLDS, old_mark
+from sweep_tasks.tables.catalog import Catalog as Tables
+from sweep_tasks.transactions import TransactionManager
 from tests.cassandra.places import Place, full_name, session_of
+from tests.support.errors import having
+from tests.support.simulation import Process
 
 SETTINGS = Settings()
 
@@ -53,7 +61,7 @@ def test_many_at_once_make_one_store(keyspace: str) -> None:
 def test_a_store_of_another_version_is_not_opened(keyspace: str, place: Place) -> None:
     address = CassandraAddress.parse(keyspace.removeprefix("cassandra:"))
     assert initialise(address, SETTINGS, STEPS[:2])
-    with pytest.raises(OlderSchema) as older:
+    with pytest.raises(OtherSchema, check=having(is_older=True)) as older:
         open_store(keyspace, SETTINGS)
     assert (older.value.where, older.value.found, older.value.known) == (keyspace, 2, len(STEPS))
     assert not initialise_store(keyspace, SETTINGS), "brought up, not made"
@@ -61,9 +69,61 @@ def test_a_store_of_another_version_is_not_opened(keyspace: str, place: Place) -
         assert set(store.tables()) == set(SYSTEM_TABLES)
     initialise(address, SETTINGS, [*STEPS, {TableRef("", "_later"): TableMetadata()}])
     for use in (open_store, initialise_store):
-        with pytest.raises(NewerSchema) as newer:
+        with pytest.raises(OtherSchema, check=having(is_older=False)) as newer:
             use(keyspace, SETTINGS)
         assert (newer.value.found, newer.value.known) == (len(STEPS) + 1, len(STEPS))
+
+
+def test_marks_of_an_older_store_move_into_the_catalog(keyspace: str) -> None:
+    """They stood among the thresholds; a table that was dropped had a row without metadata left."""
+    address = CassandraAddress.parse(keyspace.removeprefix("cassandra:"))
+    initialise(address, SETTINGS, STEPS[:MARKS_MOVE_AT])
+    kept, dropped = TableRef.parse("app.kept"), TableRef.parse("app.dropped")
+    connection = Connection(address, SETTINGS)
+    try:
+        catalog = Catalog(connection, SETTINGS.cassandra_gc_grace_s)
+        for table in (kept, dropped):
+            catalog.add(table, TableMetadata(), None)
+        marks = {old_mark(kept): var_long(70), old_mark(dropped): var_long(80)}
+        Registers(connection).put_if_absent(catalog.in_use(THRESHOLDS)[1], marks, None)
+        row = "SET metadata = null WHERE scope = 'tables' AND name = %s IF EXISTS"
+        connection.session.execute(f'UPDATE {address.keyspace}."{CATALOG}" {row}', (str(dropped),))
+    finally:
+        connection.close()
+    initialise_store(keyspace, SETTINGS)
+    with open_store(keyspace, SETTINGS) as store:
+        found = store.catalog_rows([kept, dropped])
+        assert found[kept] == TableMetadata(mark=70)
+        assert (found[dropped].state, found[dropped].mark) == (TableState.GONE, 80)
+        Tables(store).create(dropped, TableMetadata())
+        assert store.tables([dropped])[dropped].incarnation == 2
+        assert store.scan_versions(dropped).items == []
+
+
+def test_what_was_dropped_and_is_not_removed_yet_is_neither_read_nor_written(
+    place: Place, cassandra: CassandraStore
+) -> None:
+    """A client with the cached name of the old table gets no error, because Cassandra still has that table."""
+    table, cell = TableRef.parse("app.replaced"), Cell(b"r", b"c")
+    here = TransactionManager(cassandra, SETTINGS, renew_leases=False)
+    with place.opened() as other:
+        Tables(other).create(table, TableMetadata())
+        with here.transaction() as tx:
+            tx.put(table, *cell, b"old")
+        before = here.transaction()
+        assert before.get(table, *cell) == b"old"
+        drop = Process(other, lambda store: Tables(store).drop(table))
+        drop.step_to("remove_table")
+        Tables(other).create(table, TableMetadata())
+        there = TransactionManager(other, SETTINGS, renew_leases=False)
+        with there.transaction() as tx:
+            tx.put(table, *cell, b"new")
+        assert here.transaction().get(table, *cell) == b"new"
+        with pytest.raises(SnapshotSwept):
+            before.get(table, *cell)
+        drop.finish()
+        assert here.transaction().get(table, *cell) == b"new"
+        before.abort()
 
 
 def test_a_keyspace_of_another_program_is_left_alone(keyspace: str, place: Place) -> None:
@@ -73,11 +133,11 @@ def test_a_keyspace_of_another_program_is_left_alone(keyspace: str, place: Place
             f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
         session_of(store).execute(f"CREATE TABLE {name}.theirs (key int PRIMARY KEY)")
-    with pytest.raises(ForeignStore):
+    with pytest.raises(StoreError):
         initialise_store(keyspace, SETTINGS)
 
 
-def test_more_copies_than_nodes_are_refused(place: Place) -> None:
+def test_more_replicas_than_nodes_are_refused(place: Place) -> None:
     with pytest.raises(BadValue) as refused:
         initialise_store(place.cluster.url("toomany").replace("replication=1", "replication=3"), SETTINGS)
     assert (refused.value.field, "?replication=1" in str(refused.value)) == ("setting cassandra_replication", True)
@@ -105,16 +165,30 @@ def test_a_cluster_that_is_not_there_is_named(place: Place) -> None:
     assert (refused.value.reason, "127.0.0.77" in str(refused.value)) == ("unreachable", True)
 
 
-def test_a_table_that_was_dropped_elsewhere_and_made_anew_is_found(place: Place, cassandra: CassandraStore) -> None:
+def test_a_table_that_was_dropped_elsewhere_and_created_again_is_found(place: Place, cassandra: CassandraStore) -> None:
     table = TableRef.parse("app.items")
     with place.opened() as other:
         other.create_table(table, TableMetadata())
         assert cassandra.scan_versions(table).items == []
         before = full_name(cassandra, table)
-        other.drop_table(table)
-        other.create_table(table, TableMetadata())
+        Tables(other).drop(table)
+        Tables(other).create(table, TableMetadata())
         assert cassandra.scan_versions(table).items == []
         assert full_name(cassandra, table) != before
+
+
+def test_tables_whose_names_look_alike_do_not_share_a_table(cassandra: CassandraStore) -> None:
+    again = TableRef.stored("ns.a")
+    Tables(cassandra).create(again, TableMetadata())
+    Tables(cassandra).drop(again)
+    tables = [TableRef.stored(name) for name in ("ns.a", "ns.a__2", "ns.a__b", "ns__a.b", "ns.x-y", "plain")]
+    cell = Cell(b"r", b"c")
+    for number, table in enumerate(tables, start=1):
+        Tables(cassandra).create(table, TableMetadata())
+        cassandra.put(number, {table: {cell: b"v%d" % number}})
+    found = [cassandra.get(table, {cell: 100})[cell] for table in tables]
+    assert found == [Version(number, b"v%d" % number) for number in range(1, len(tables) + 1)]
+    assert set(tables) <= set(cassandra.tables())
 
 
 def test_a_local_cluster_says_how_to_reach_it(place: Place) -> None:

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from spark_jobs.environment import TARGETED_SWEEP, spark_environment, spark_submit
 from sweep_tasks.config import Settings, as_environment
+from sweep_tasks.connections import open_store
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
-from sweep_tasks.store.system import SYSTEM_TABLES
+from sweep_tasks.store.schema import SYSTEM_TABLES
 from sweep_tasks.transactions import TransactionManager
-from tests.cassandra.secured import PASSWORD, SecuredNode, secured_node
+from tests.cassandra.secured import NAMED, PASSWORD, UNNAMED, SecuredNode
+from tests.support.forwarding import forwarded
+from tests.support.receivers import HOST
 
 TABLE = TableRef.parse("app.items")
 CELLS = [Cell(b"row %d" % number, b"column") for number in range(20)]
 WRONG = "a wrong password"
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
-    with secured_node(tmp_path_factory.mktemp("secured")) as node:
-        yield node
-
-
-def test_who_has_everything_is_let_in(secured: SecuredNode) -> None:
+def test_a_client_with_all_credentials_is_accepted(secured: SecuredNode) -> None:
     settings = secured.settings()
     with open_store(settings.store, settings) as store:
         assert set(SYSTEM_TABLES) <= set(store.tables())
@@ -56,7 +51,7 @@ def test_who_has_everything_is_let_in(secured: SecuredNode) -> None:
     ],
     ids=["wrong password", "no login", "no encryption", "certificate not trusted", "no certificate of ours"],
 )
-def test_who_lacks_something_is_told_so_and_secrets_are_not(
+def test_missing_credentials_are_reported_without_secrets(
     secured: SecuredNode, changed: dict[str, Any], reasons: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = secured.settings(**changed)
@@ -66,7 +61,21 @@ def test_who_lacks_something_is_told_so_and_secrets_are_not(
     assert WRONG not in str(refused.value) + caplog.text
 
 
-def test_a_spark_job_logs_in_with_secrets_that_nobody_sees(secured: SecuredNode) -> None:
+def test_a_certificate_is_taken_at_an_address_that_it_names(secured: SecuredNode) -> None:
+    settings = secured.settings(store=secured.url.replace(HOST, NAMED))
+    with forwarded((NAMED, secured.port), (HOST, secured.port)), open_store(settings.store, settings) as store:
+        assert set(SYSTEM_TABLES) <= set(store.tables())
+
+
+def test_a_trusted_certificate_is_refused_at_an_address_that_it_does_not_name(secured: SecuredNode) -> None:
+    """The same node and the same certificate, at another address: only the name differs."""
+    settings = secured.settings(store=secured.url.replace(HOST, UNNAMED), cassandra_timeout_s=3)
+    with forwarded((UNNAMED, secured.port), (HOST, secured.port)), pytest.raises(StoreUnavailable) as refused:
+        open_store(settings.store, settings)
+    assert refused.value.reason == "unreachable"
+
+
+def test_a_spark_job_logs_in_and_its_secrets_stay_hidden(secured: SecuredNode) -> None:
     settings = secured.settings()
     with open_store(settings.store, settings) as store:
         store.create_table(TABLE, TableMetadata(SweepStrategy.THOROUGH))
@@ -83,7 +92,7 @@ def test_a_spark_job_logs_in_with_secrets_that_nobody_sees(secured: SecuredNode)
 def submitted(settings: Settings) -> str:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("SWEEPFLOW_")}
     ended = subprocess.run(
-        [spark_submit(), "--master", "local[2]", TARGETED_SWEEP, "--strategy", "thorough", "--shard", "0"],
+        [spark_submit(), "--master", "local[2]", TARGETED_SWEEP, "--order", '{"strategy": "thorough", "shard": 0}'],
         env=ours | spark_environment() | as_environment(settings),
         capture_output=True,
         text=True,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.snapshot_export import ExportOrder, export
+from spark_jobs.orders import ExportOrder
+from spark_jobs.snapshot_export import export
 from sweep_tasks.protection.protecting import protecting
 from sweep_tasks.store.cassandra.store import CassandraStore
 from tests.cassandra.places import Place
@@ -29,7 +30,7 @@ def test_an_export_and_an_increment_on_cassandra_show_what_readers_saw(
         assert shop.sweep() > 0
         assert shop.threshold(CARTS) > ts
         summary = export(ExportOrder(TABLES, ts, tmp_path / "full"), settings, lambda: spark)
-    assert summary["puts"] == sum(map(len, seen.values())) > 0
+    assert summary.puts == sum(map(len, seen.values())) > 0
     assert exported(spark, tmp_path / "full") == seen
 
     shop.sweep()

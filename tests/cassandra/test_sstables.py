@@ -17,25 +17,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.sstable_statistics import with_spark
-from sweep_tasks.compaction.cache import Cache
-from sweep_tasks.compaction.chunks import Chunks, chunks_of
-from sweep_tasks.compaction.dump import PARTITION, Tools, entries_of
-from sweep_tasks.compaction.encoding import encoding_of, head
-from sweep_tasks.compaction.measuring import measure
 from sweep_tasks.compaction.node_files import Order, measure_files
-from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.reach import HERE
-from sweep_tasks.compaction.sstables import SSTable, sstables_of
-from sweep_tasks.compaction.statistics_file import read_statistics
-from sweep_tasks.compaction.tombstones import SSTableStatistics
-from sweep_tasks.dev.options import SSTABLEDUMP, SSTABLEMETADATA
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import SSTableGone, SSTableUnreadable
+from sweep_tasks.local.cassandra_node import SSTABLEDUMP, SSTABLEMETADATA
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
-from sweep_tasks.store.cassandra.options import PhysicalTable
+from sweep_tasks.sstables.dump import PARTITION, Tools, encoding_of, entries_of, head
+from sweep_tasks.sstables.files import HERE, Chunks, SSTable, chunks_of, sstables_of
+from sweep_tasks.sstables.measuring import measure
+from sweep_tasks.sstables.nodes import Node
+from sweep_tasks.sstables.statistics_file import Cache, read_statistics
+from sweep_tasks.sstables.tombstones import SSTableStatistics
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
-from sweep_tasks.timestamps.service import TimestampService
-from tests.cassandra.places import Place, empty, full_name, physical_name, session_of
+from sweep_tasks.store.contract import PhysicalTable
+from tests.cassandra.places import Place, altered, empty, full_name, physical_name, session_of
 from tests.support.waiting import eventually
 
 ITEMS, SWEPT, PLAIN, GOING = (TableRef.parse(f"app.{name}") for name in ("items", "swept", "plain", "going"))
@@ -85,12 +81,12 @@ def files(place: Place, kept_open: CassandraStore, tmp_path_factory: pytest.Temp
     files = Files(place, kept_open, tools, Cache(tmp_path_factory.mktemp("measured") / "sstables"), int(time.time()))
     for table in (ITEMS, SWEPT, PLAIN, GOING):
         kept_open.create_table(table, TableMetadata(strategy=SweepStrategy.CONSERVATIVE))
-    session_of(kept_open).execute(f"ALTER TABLE {full_name(kept_open, PLAIN)} WITH compression = {{'enabled': false}}")
-    _write(kept_open)
-    files.flush(ITEMS, GOING)
-    _delete(kept_open)
-    files.flush(ITEMS, SWEPT, PLAIN, GOING)
-    yield files
+    with altered(kept_open, PLAIN, "compression = {'enabled': false}"):
+        _write(kept_open)
+        files.flush(ITEMS, GOING)
+        _delete(kept_open)
+        files.flush(ITEMS, SWEPT, PLAIN, GOING)
+        yield files
     empty(kept_open)
 
 
@@ -265,9 +261,9 @@ def test_many_files_are_measured_by_a_spark_job(files: Files, spark: SparkSessio
     here = [files.measured(sstable) for table in (ITEMS, SWEPT) for sstable in files.of(table)]
     assert order.statistics.read_text().splitlines() == [each.json_line() for each in here]
     assert list(tmp_path.glob("statistics.jsonl*")) == [order.statistics]
-    assert (summary["files"], summary["waiting"], summary["gone"], summary["unreadable"]) == (3, 0, [], [])
-    assert summary["droppable"] == sum(each.droppable.tombstones for each in here)
-    assert summary["longest_runs"][0]["token"] == token_of(ROWS[0])
+    assert (summary.files, summary.waiting, summary.gone, summary.unreadable) == (3, 0, (), ())
+    assert summary.droppable == sum(each.droppable.tombstones for each in here)
+    assert summary.longest_runs[0].token == token_of(ROWS[0])
 
 
 class TestAFileThatIsNoLongerThere:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, Version, VersionRange
 from sweep_tasks.store.cassandra.address import CassandraAddress
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import Store
-from sweep_tasks.timestamps.service import TimestampService
 from tests.cassandra.places import Place, full_name, session_of, write_times
 
 CELL, OTHER = Cell(b"row", b"column"), Cell(b"other", b"column")
@@ -172,7 +172,7 @@ class TestASentinelStandsAboveTheTombstonesBeforeIt:
 class TestWhatWasWrittenUnderTheOldScheme:
     """Sentinels at write time -1, tombstones at TS + 1, range tombstones at TS: all below any fresh timestamp."""
 
-    def test_an_old_sentinel_is_removed_and_written_anew(
+    def test_an_old_sentinel_is_removed_and_written_again(
         self, cassandra: CassandraStore, items: TableRef, timestamps: TimestampService, place: Place
     ) -> None:
         timestamps.move_past(1_000)
@@ -213,7 +213,7 @@ class TestWhatWasWrittenUnderTheOldScheme:
 def test_a_value_that_comes_too_late_stays_below_the_tombstone_of_its_place(
     cassandra: CassandraStore, items: TableRef, timestamps: TimestampService
 ) -> None:
-    """So a writer that a sweep has passed leaves nothing behind; only who asks for it stands above the tombstone."""
+    """A writer that a sweep has passed leaves nothing; only `put_late` writes above the tombstone."""
     late = timestamps.fresh()
     cassandra.delete_versions(items, [(CELL, late)])
     cassandra.put(late, {items: {CELL: b"value"}})

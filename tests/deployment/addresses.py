@@ -1,4 +1,4 @@
-"""Whoever is called at an address listens there."""
+"""Check that a service listens at every address that another one uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_OTHER_IMAGES = {"postgres": {5432}, "cassandra": {7000, 9042}}
 
 
 def every_address_is_listened_at(deployment: Deployment) -> list[str]:
-    """A name is a service, 127.0.0.1 the container itself, localhost the machine with its published ports."""
+    """Check addresses: a name is a service, 127.0.0.1 the container itself, localhost the host's published ports."""
     outside = {int(port.split(":")[-2]) for service in deployment.services.values() for port in _published(service)}
     found = []
     for service in deployment.services.values():
@@ -26,7 +26,7 @@ def every_address_is_listened_at(deployment: Deployment) -> list[str]:
                 called = deployment.services.get(name)
                 open_there = listening(called, deployment) if called else set()
             if port not in open_there:
-                found.append(f"{service.name}: nobody listens at {host}:{port}")
+                found.append(f"{service.name}: nothing listens at {host}:{port}")
     return found
 
 
@@ -46,7 +46,7 @@ def no_two_services_publish_the_same_port(deployment: Deployment) -> list[str]:
 
 def only_this_machine_sees_the_ports(deployment: Deployment) -> list[str]:
     return [
-        f"{service.name}: publishes {port} to everybody"
+        f"{service.name}: publishes {port} to all machines"
         for service in deployment.services.values()
         for port in _published(service)
         if not port.startswith("127.0.0.1:")
@@ -58,7 +58,7 @@ def addresses(service: Service) -> list[tuple[str, int]]:
 
 
 def listening(service: Service, deployment: Deployment) -> set[int]:
-    """The ports a service opens, as its command, its settings or their defaults say."""
+    """Return the ports that a service opens, from its command, its settings or their defaults."""
     if service.definition["image"] != deployment.image:
         return _OF_OTHER_IMAGES.get(service.definition["image"].split(":")[0], set())
     words = service.command

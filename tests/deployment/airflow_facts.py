@@ -1,4 +1,4 @@
-"""What the installed Airflow knows, as JSON: its commands with their options, and its settings with their defaults.
+"""Print facts about the installed Airflow as JSON: commands with their options, and settings with their defaults.
 
 Run as a program, because importing Airflow sets up its home for the whole process.
 """
@@ -14,7 +14,7 @@ from airflow.configuration import retrieve_configuration_description
 
 
 def commands(parser: argparse.ArgumentParser, name: str = "") -> dict[str, dict[str, list[str] | None]]:
-    """By name: every option and, where it takes only some words, those."""
+    """Return every option by name and, if it accepts only certain words, those words."""
     options: dict[str, list[str] | None] = {}
     found: dict[str, dict[str, list[str] | None]] = {}
     for action in parser._actions:

@@ -1,4 +1,4 @@
-"""What could be wrong with compose file and Dockerfile, each with the check that must notice and what it then says."""
+"""Errors in the compose file and Dockerfile, each with the check that must detect it and the message."""
 
 from __future__ import annotations
 
@@ -82,42 +82,52 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
         lambda s: s["airflow-init"].update(image="sweepflow:9.9.9"),
     ),
     (
-        checks.our_image_is_built_once_and_never_fetched,
+        checks.every_pulled_image_may_be_named_by_its_digest,
+        "postgres:17.6-bookworm has no variable",
+        lambda s: s["postgres"].update(image="postgres:17.6-bookworm"),
+    ),
+    (
+        checks.every_pulled_image_may_be_named_by_its_digest,
+        "is not what Compose passes on",
+        lambda s: s["airflow-init"]["build"].pop("args"),
+    ),
+    (
+        checks.our_image_is_built_once_and_never_pulled,
         "spark-worker",
         lambda s: s["spark-worker"].update(pull_policy="always"),
     ),
     (
-        checks.our_image_is_built_once_and_never_fetched,
+        checks.our_image_is_built_once_and_never_pulled,
         "is built by",
         lambda s: s["spark-master"].update(build={"context": ".", "dockerfile": "deploy/Dockerfile"}),
     ),
     (
-        checks.what_runs_for_long_is_watched_and_started_again,
+        checks.services_have_health_checks_and_restart,
         "airflow-triggerer: no health check",
         lambda s: s["airflow-triggerer"].pop("healthcheck"),
     ),
     (
-        checks.what_runs_for_long_is_watched_and_started_again,
+        checks.services_have_health_checks_and_restart,
         "spark-worker: is not started again",
         lambda s: s["spark-worker"].pop("restart"),
     ),
     (
-        checks.what_a_service_waits_for_can_come,
+        checks.dependencies_of_services_can_be_met,
         "spark-boss, which does not exist",
         lambda s: s["spark-worker"].update(depends_on={"spark-boss": {"condition": "service_started"}}),
     ),
     (
-        checks.what_a_service_waits_for_can_come,
+        checks.dependencies_of_services_can_be_met,
         "postgres to be healthy, which has no health check",
         lambda s: s["postgres"].pop("healthcheck"),
     ),
     (
-        checks.what_a_service_waits_for_can_come,
+        checks.dependencies_of_services_can_be_met,
         "does not fit airflow-init",
         lambda s: s["airflow-init"].update(restart="unless-stopped"),
     ),
     (
-        checks.what_a_service_waits_for_can_come,
+        checks.dependencies_of_services_can_be_met,
         "does not fit spark-master",
         lambda s: s["spark-worker"]["depends_on"].update(
             {"spark-master": {"condition": "service_completed_successfully"}}
@@ -149,7 +159,7 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
         lambda s: s["spark-worker"].update(volumes=["airflow-logs:/data"]),
     ),
     (
-        checks.dags_and_plugins_are_mounted_where_airflow_looks,
+        checks.dags_and_plugins_are_mounted_where_airflow_reads_them,
         "airflow-dag-processor: ./dags",
         lambda s: s["airflow-dag-processor"]["volumes"].remove("./dags:/opt/airflow/dags:ro"),
     ),
@@ -169,7 +179,7 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
         lambda s: s["airflow-apiserver"]["environment"].update(AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS="eve:op"),
     ),
     (
-        checks.all_sweeps_at_once_find_room_in_the_cluster,
+        checks.concurrent_sweeps_fit_into_the_cluster,
         "need 16 cores",
         lambda s: s["spark-master"]["environment"].update(SPARK_MASTER_OPTS="-Dspark.deploy.defaultCores=8"),
     ),
@@ -232,29 +242,29 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
     ),
     (
         addresses.every_address_is_listened_at,
-        "spark-worker: nobody listens at spark-master:7078",
+        "spark-worker: nothing listens at spark-master:7078",
         lambda s: s["spark-worker"]["command"].append("spark://spark-master:7078"),
     ),
     (
         addresses.every_address_is_listened_at,
-        "nobody listens at spark-master:7077",
+        "nothing listens at spark-master:7077",
         lambda s: s["spark-master"].update(command=["spark-class", "--port", "7070"]),
     ),
     (
         addresses.every_address_is_listened_at,
-        "airflow-scheduler: nobody listens at airflow-webserver:8080",
+        "airflow-scheduler: nothing listens at airflow-webserver:8080",
         lambda s: s["airflow-scheduler"]["environment"].update(
             AIRFLOW__CORE__EXECUTION_API_SERVER_URL="http://airflow-webserver:8080/execution/"
         ),
     ),
     (
         addresses.every_address_is_listened_at,
-        "airflow-scheduler: nobody listens at 127.0.0.1:8974",
+        "airflow-scheduler: nothing listens at 127.0.0.1:8974",
         lambda s: s["airflow-scheduler"]["environment"].pop("AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK"),
     ),
     (
         addresses.every_address_is_listened_at,
-        "nobody listens at localhost:8080",
+        "nothing listens at localhost:8080",
         lambda s: s["airflow-apiserver"].update(ports=["127.0.0.1:9090:8080"]),
     ),
     (
@@ -269,7 +279,7 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
     ),
     (
         addresses.only_this_machine_sees_the_ports,
-        "postgres: publishes 5432:5432 to everybody",
+        "postgres: publishes 5432:5432 to all machines",
         lambda s: s["postgres"].update(ports=["5432:5432"]),
     ),
 ]
@@ -283,10 +293,11 @@ DOCKERFILE_BREAKAGES: list[tuple[Check, str, str, str]] = [
         "python:3-slim",
     ),
     (image.the_base_has_an_exact_version, "no FROM", "FROM", "# FROM"),
-    (image.the_python_is_the_one_that_workers_are_told, "differ", "python:3.11.14", "python:3.12.3"),
+    (image.the_python_is_the_one_configured_for_workers, "differ", "python:3.11.14", "python:3.12.3"),
     (image.every_copied_file_exists_and_is_sent, "jobs does not exist", "COPY spark_jobs", "COPY jobs"),
     (image.every_copied_file_exists_and_is_sent, "tests is not sent", "COPY spark_jobs", "COPY tests"),
-    (image.every_package_is_pinned, "takes whatever is newest", "--constraint constraints.txt", ""),
+    (image.every_package_is_pinned, "takes whatever is newest", "--require-hashes", ""),
+    (image.every_package_is_pinned, "takes whatever is newest", "--no-build-isolation", ""),
     (image.every_package_is_pinned, "takes whatever is newest", "--no-deps", ""),
     (image.nothing_runs_as_root, "root", "USER sweepflow", ""),
     (checks.folders_of_volumes_are_ours_in_the_image, "/opt/airflow/logs", "/opt/airflow/logs", ""),

@@ -1,4 +1,4 @@
-"""What must be true of the compose file. Each check returns what is wrong, a sentence each; nothing wrong is []."""
+"""Checks of the compose file. Each returns a list of problems, one sentence each; [] if there are none."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from sweep_tasks.config import FILE_VARIABLE, Settings
 from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION, SPARK_CONNECTION
 from sweep_tasks.orchestration.pools import SWEPT
-from tests.deployment.compose import ROOT, Deployment, Service, references
-from tests.deployment.image import folders_made, is_pinned, scripts
+from tests.deployment.compose import IMAGE, ROOT, Deployment, Service, references, texts
+from tests.deployment.image import bases_of, folders_made, is_pinned, scripts
 
 Problems = list[str]
 SECRET_NAME = re.compile(r"PASSWORD$|SECRET|TOKEN$|_KEY$")
@@ -30,13 +30,17 @@ def the_schema_is_kept(deployment: Deployment) -> Problems:
 
 def every_variable_is_generated_and_used(deployment: Deployment) -> Problems:
     used, generated = {name for name, _ in references(deployment.document)}, set(deployment.variables)
-    return [f"{name} is used but not generated" for name in used - generated] + [
+    return [f"{name} is used but not generated" for name in used - generated - set(fetched_images(deployment))] + [
         f"{name} is generated but not used" for name in generated - used
     ]
 
 
 def a_missing_variable_stops_the_start(deployment: Deployment) -> Problems:
-    careless = [name for name, operator in references(deployment.document) if operator != ":?"]
+    stopping = [
+        (name, operator == ":?" or name in fetched_images(deployment))
+        for name, operator in references(deployment.document)
+    ]
+    careless = [name for name, stops in stopping if not stops]
     return [f"{name} may be missing unnoticed" for name in careless]
 
 
@@ -89,7 +93,31 @@ def every_image_has_an_exact_version(deployment: Deployment) -> Problems:
     return found + ([] if deployment.image == ours else [f"image {deployment.image} should be {ours}"])
 
 
-def our_image_is_built_once_and_never_fetched(deployment: Deployment) -> Problems:
+def every_pulled_image_may_be_named_by_its_digest(deployment: Deployment) -> Problems:
+    """Check that a variable can replace each image; Compose also passes it to the build of our own image."""
+    fetched = [
+        str(definition["image"])
+        for definition in deployment.document["services"].values()
+        if definition["image"] != deployment.image
+    ]
+    found = [f"{image} has no variable" for image in fetched if not IMAGE.fullmatch(image)]
+    bases = set(bases_of(deployment.dockerfile).items())
+    passed_on = {
+        (name, match["image"])
+        for service in deployment.document["services"].values()
+        for name, value in service.get("build", {}).get("args", {}).items()
+        if (match := IMAGE.fullmatch(value)) and match["variable"] == name
+    }
+    return found + [f"the base {base} is not what Compose passes on" for _, base in bases ^ passed_on]
+
+
+def fetched_images(deployment: Deployment) -> dict[str, str]:
+    """Return for each variable that names an image its default version."""
+    found = [IMAGE.fullmatch(text) for text in texts(deployment.document["services"])]
+    return {match["variable"]: match["image"] for match in found if match}
+
+
+def our_image_is_built_once_and_never_pulled(deployment: Deployment) -> Problems:
     builders = [service.name for service in deployment.ours() if "build" in service.definition]
     found = [] if len(builders) == 1 else [f"image {deployment.image} is built by {builders}"]
     return found + [
@@ -99,7 +127,7 @@ def our_image_is_built_once_and_never_fetched(deployment: Deployment) -> Problem
     ]
 
 
-def what_runs_for_long_is_watched_and_started_again(deployment: Deployment) -> Problems:
+def services_have_health_checks_and_restart(deployment: Deployment) -> Problems:
     found = []
     for service in deployment.services.values():
         if service.runs_once:
@@ -111,7 +139,7 @@ def what_runs_for_long_is_watched_and_started_again(deployment: Deployment) -> P
     return found
 
 
-def what_a_service_waits_for_can_come(deployment: Deployment) -> Problems:
+def dependencies_of_services_can_be_met(deployment: Deployment) -> Problems:
     found = []
     for service in deployment.services.values():
         for name, wait in service.definition.get("depends_on", {}).items():
@@ -147,7 +175,7 @@ def every_setting_of_ours_is_known(deployment: Deployment) -> Problems:
 
 
 def every_program_of_ours_has_the_same_settings(deployment: Deployment) -> Problems:
-    """The file that the variable names is mounted there and holds acceptable settings."""
+    """Check that the file named by the variable is mounted there and contains valid settings."""
     found = []
     for service in programs_of_ours(deployment):
         file = _on_this_side(service, service.environment.get(FILE_VARIABLE, ""))
@@ -162,7 +190,7 @@ def every_program_of_ours_has_the_same_settings(deployment: Deployment) -> Probl
 
 
 def folders_of_volumes_are_ours_in_the_image(deployment: Deployment) -> Problems:
-    """A volume takes the owner of the folder it hides; one that the image lacks would belong to root."""
+    """Check owners: a volume takes the owner of the folder it hides; a missing folder would belong to root."""
     made = folders_made(deployment.dockerfile)
     return [
         f"{service.name}: {mount.target} is not made in the image"
@@ -172,7 +200,7 @@ def folders_of_volumes_are_ours_in_the_image(deployment: Deployment) -> Problems
     ]
 
 
-def dags_and_plugins_are_mounted_where_airflow_looks(deployment: Deployment) -> Problems:
+def dags_and_plugins_are_mounted_where_airflow_reads_them(deployment: Deployment) -> Problems:
     found = []
     for service in deployment.services.values():
         if service.command[:1] != ["airflow"]:
@@ -185,7 +213,7 @@ def dags_and_plugins_are_mounted_where_airflow_looks(deployment: Deployment) -> 
 
 
 def the_connections_of_the_dag_are_given(deployment: Deployment) -> Problems:
-    """A task can't do without them, and a Spark connection that is missing would mean YARN."""
+    """Check connections: tasks need them, and without a Spark connection Airflow would use YARN."""
     found = []
     for name, kind in ((SPARK_CONNECTION, "spark"), (AIRFLOW_CONNECTION, "http")):
         for service in deployment.services.values():
@@ -197,7 +225,7 @@ def the_connections_of_the_dag_are_given(deployment: Deployment) -> Problems:
 
 
 def every_user_has_a_password(deployment: Deployment) -> Problems:
-    """Airflow makes one up, and prints it, for a user whom its file of passwords lacks."""
+    """Check passwords: for a user without one in its file, Airflow generates a password and prints it."""
     (server,) = [each for each in deployment.services.values() if "api-server" in " ".join(each.command)]
     users = server.environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")
     script = (ROOT / scripts(deployment.dockerfile)[server.command[1]]).read_text()
@@ -212,8 +240,8 @@ def workers_can_call_the_driver_back(deployment: Deployment) -> Problems:
     return [] if names == {scheduler.name} else [f"{scheduler.name}: the Spark driver is announced as {names}"]
 
 
-def all_sweeps_at_once_find_room_in_the_cluster(deployment: Deployment) -> Problems:
-    """Else drivers sit and wait, and Airflow shows them as running."""
+def concurrent_sweeps_fit_into_the_cluster(deployment: Deployment) -> Problems:
+    """Check that concurrent sweeps get cores; otherwise drivers wait, and Airflow shows them as running."""
     at_once = len(SWEPT) * deployment_settings().sweep_tasks_at_once
     options = deployment.services["spark-master"].environment["SPARK_MASTER_OPTS"]
     needed = at_once * int(options.removeprefix("-Dspark.deploy.defaultCores="))
@@ -226,12 +254,12 @@ def deployment_settings() -> Settings:
 
 
 def programs_of_ours(deployment: Deployment) -> list[Service]:
-    """All that runs code of this project: the Spark master runs none."""
+    """Return the services that run code of this project; the Spark master does not."""
     return [service for service in deployment.ours() if not any(".master." in word for word in service.command)]
 
 
 def _on_this_side(service: Service, path: str) -> str | None:
-    """What a path in the container is in the project."""
+    """Return the project path of a path in the container."""
     for mount in service.mounts:
         if not mount.is_volume and path.startswith(mount.target + "/"):
             return mount.source + path.removeprefix(mount.target)

@@ -1,4 +1,4 @@
-"""A compose file as the checks see it: variables filled in, commands and mounts as plain values."""
+"""The compose file as the checks use it: with substituted variables, commands and mounts as plain values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ COMPOSE_FILE = ROOT / "docker-compose.yaml"
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 
 Document = dict[str, Any]
+DEFAULT = ":-"
+IMAGE = re.compile(r"\$\{(?P<variable>[A-Z]+_IMAGE):-(?P<image>[^}]+)\}")
+"""A pulled image: by its version, or by the digest that the variable contains."""
 _REFERENCE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?P<operator>:?[?+-])?(?P<rest>[^}]*)\}")
 
 
 def load(file: Path = COMPOSE_FILE) -> Document:
-    """A key given twice is an error here, as it is for Compose."""
+    """Refuse duplicate keys, as Compose does."""
     document: Document = YAML(typ="safe", pure=True).load(file.read_text())
     return document
 
@@ -40,7 +43,7 @@ class Mount(NamedTuple):
 
 
 class Airflow(NamedTuple):
-    """What the installed Airflow knows."""
+    """Facts about the installed Airflow."""
 
     commands: dict[str, dict[str, list[str] | None]]
     settings: dict[str, str | None]
@@ -73,13 +76,13 @@ class Service:
 
     @property
     def texts(self) -> list[str]:
-        """Everything in which the address of another service may stand."""
+        """Return all values that may contain the address of another service."""
         return [*self.environment.values(), *self.command, *self.health_check]
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """The compose file with all it goes with; a test changes one of these and looks whether the checks notice."""
+    """The compose file and related files. A test changes one of them and verifies that the checks detect it."""
 
     document: Document
     dockerfile: str
@@ -93,7 +96,7 @@ class Deployment:
 
     @property
     def image(self) -> str:
-        """The image that is built here."""
+        """Return the image that is built from this project."""
         return str(next(each.definition["image"] for each in self.services.values() if "build" in each.definition))
 
     def ours(self) -> list[Service]:
@@ -112,24 +115,30 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def references(document: Document) -> list[tuple[str, str]]:
-    """Every variable the services use, with what happens when it is missing (`:?` stops, `:-` goes on)."""
+    """Return every variable that the services use, and its operator (`:?`: required, `:-`: has a default)."""
     found = [_REFERENCE.finditer(text) for text in texts(document["services"])]
     return [(match["name"], match["operator"] or "") for matches in found for match in matches if match["name"]]
 
 
 def filled_in(value: Any, variables: Mapping[str, str]) -> Any:
+    def given(match: re.Match[str]) -> str:
+        if not match["name"]:
+            return "$"
+        default = match["rest"] if match["operator"] == DEFAULT else ""
+        return variables.get(match["name"]) or default
+
     if isinstance(value, dict):
         return {key: filled_in(inner, variables) for key, inner in value.items()}
     if isinstance(value, list):
         return [filled_in(inner, variables) for inner in value]
     if isinstance(value, str):
-        return _REFERENCE.sub(lambda match: variables.get(match["name"], "") if match["name"] else "$", value)
+        return _REFERENCE.sub(given, value)
     return value
 
 
 @cache
 def generated_variables() -> dict[str, str]:
-    """What `sweepflow deploy env` writes, read as Compose reads it."""
+    """Return what `sweepflow deploy env` writes, parsed as Compose parses it."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / ".env"
         command = [str(Path(sys.executable).parent / "sweepflow"), "deploy", "env", "--file", str(file)]

@@ -1,4 +1,4 @@
-"""What must be true of the image that the containers share."""
+"""Checks of the image that the containers share."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from fnmatch import fnmatch
 from tests.deployment.compose import ROOT, Deployment
 
 _EXACT = re.compile(r"\d+(\.\d+)+(-[a-z0-9-]+)?")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def is_pinned(image: str) -> bool:
-    """A tag with a full version; `latest` and `17` move."""
-    name, _, tag = image.partition(":")
-    return bool(name) and bool(_EXACT.fullmatch(tag))
+    """Check the tag: it needs a full version, because `latest` and `17` move; an additional digest is better."""
+    tagged, at, digest = image.partition("@")
+    name, _, tag = tagged.partition(":")
+    return bool(name) and bool(_EXACT.fullmatch(tag)) and (not at or bool(_DIGEST.fullmatch(digest)))
+
+
+def version_of(image: str) -> str:
+    return image.partition("@")[0].partition(":")[2]
 
 
 def instructions(dockerfile: str) -> list[list[str]]:
@@ -22,12 +28,20 @@ def instructions(dockerfile: str) -> list[list[str]]:
     return [shlex.split(line) for line in joined.splitlines() if line.strip()]
 
 
+def bases_of(dockerfile: str) -> dict[str, str]:
+    """Return the base image of each stage, by the build argument that can replace it."""
+    lines = instructions(dockerfile)
+    defaults = dict(line[1].split("=", 1) for line in lines if line[0] == "ARG")
+    named = [line[1].removeprefix("${").removesuffix("}") for line in lines if line[0] == "FROM"]
+    return {name: defaults.get(name, name) for name in named}
+
+
 def folders_made(dockerfile: str) -> set[str]:
     return {word for line in instructions(dockerfile) if "--directory" in line for word in line if word.startswith("/")}
 
 
 def scripts(dockerfile: str) -> dict[str, str]:
-    """By their path in the image: the shell scripts of the project."""
+    """Return the shell scripts of the project by their path in the image."""
     copied = [line for line in instructions(dockerfile) if line[0] == "COPY"]
     return {
         f"/opt/sweepflow/{target}{source.rsplit('/', 1)[-1]}": source
@@ -38,12 +52,12 @@ def scripts(dockerfile: str) -> dict[str, str]:
 
 
 def the_base_has_an_exact_version(deployment: Deployment) -> list[str]:
-    bases = [line[1] for line in instructions(deployment.dockerfile) if line[0] == "FROM"]
+    bases = bases_of(deployment.dockerfile).values()
     return [f"FROM {base} is not pinned" for base in bases if not is_pinned(base)] or ([] if bases else ["no FROM"])
 
 
-def the_python_is_the_one_that_workers_are_told(deployment: Deployment) -> list[str]:
-    minor = re.search(r"FROM python:(3\.\d+)", deployment.dockerfile)
+def the_python_is_the_one_configured_for_workers(deployment: Deployment) -> list[str]:
+    minor = re.match(r"python:(3\.\d+)", next(iter(bases_of(deployment.dockerfile).values()), ""))
     told = re.search(r"PYSPARK_PYTHON=/usr/local/bin/python(\S+)", deployment.dockerfile)
     same = minor and told and minor[1] == told[1] == "3.11"
     return [] if same else ["the base, PYSPARK_PYTHON and the project's Python differ"]
@@ -64,9 +78,12 @@ def every_copied_file_exists_and_is_sent(deployment: Deployment) -> list[str]:
 
 
 def every_package_is_pinned(deployment: Deployment) -> list[str]:
-    """Installed with the constraints, or without any dependency."""
+    """Check that packages are installed by hash, or ours without dependencies, and that no build tool is downloaded."""
     runs = [line for line in instructions(deployment.dockerfile) if line[:3] == ["RUN", "pip", "install"]]
-    loose = [line for line in runs if not ("--no-deps" in line or "constraints.txt" in line)]
+    locked = [line for line in runs if {"--require-hashes", "--requirement"} <= {*line}]
+    ours = [line for line in runs if "--no-deps" in line and line[-1] == "."]
+    builds = [line for line in runs if not {"--no-build-isolation", "--only-binary"} & {*line}]
+    loose = [line for line in runs if line not in locked + ours or line in builds]
     found = [f"{' '.join(line)} takes whatever is newest" for line in loose]
     return found if runs else ["nothing is installed"]
 

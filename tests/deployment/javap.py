@@ -1,4 +1,4 @@
-"""What a server knows, read from its classes by `javap` of the JDK, without starting it."""
+"""Facts about a server, read from its classes with the JDK's `javap`, without starting it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIELD = re.compile(r"^ +(?P<type>[^()\n]+) (?P<name>[\w$]+);$", re.MULTILINE)
 
 
 def javap() -> Path:
-    """The one that belongs to the Java in use; a JRE has none."""
+    """Return the javap of the Java in use; a JRE has none."""
     java = shutil.which("java")
     assert java, "java is needed: install a JDK (Debian: apt install openjdk-17-jdk-headless)"
     found = Path(java).resolve().with_name("javap")
@@ -20,7 +20,7 @@ def javap() -> Path:
 
 
 def fields_of(jar: Path, name: str) -> set[str]:
-    """Names of the fields that an object of the class has of its own."""
+    """Return the names of the instance fields that the class declares."""
     command = [str(javap()), "-J-XX:TieredStopAtLevel=1", "-private", "-classpath", str(jar), name]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,4 +1,4 @@
-"""What could be wrong with the Cassandra nodes of the compose file and with those who use them."""
+"""Errors in the Cassandra nodes of the compose file and in the services that use them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.deployment.breakages import Change, Check
 
 
 def _set_for(name: str, **variables: str) -> Change:
-    """Other variables for one service; nodes share theirs in the file, so that one alone gets a copy."""
+    """Change variables of one service. Nodes share theirs in the file, so the changed one gets a copy."""
     return lambda services: services[name].update(environment=services[name]["environment"] | variables)
 
 
@@ -19,7 +19,7 @@ NODE_BREAKAGES: list[tuple[Check, str, Change]] = [
     ),
     (
         nodes.every_setting_of_a_node_is_known,
-        "cassandra-1: CASSANDRA_AUTHENTICATOR is not heard",
+        "cassandra-1: CASSANDRA_AUTHENTICATOR is ignored",
         _set_for("cassandra-1", CASSANDRA_AUTHENTICATOR="PasswordAuthenticator"),
     ),
     (
@@ -69,11 +69,15 @@ NODE_BREAKAGES: list[tuple[Check, str, Change]] = [
         lambda s: s["cassandra-3"].update(volumes=["cassandra-3:/data"]),
     ),
     (
-        nodes.every_node_has_room_beside_its_heap,
+        nodes.every_node_has_memory_beyond_its_heap,
         "cassandra-1: its memory has no limit",
         lambda s: s["cassandra-1"].pop("mem_limit"),
     ),
-    (nodes.every_node_has_room_beside_its_heap, "is more than half", lambda s: s["cassandra-1"].update(mem_limit="1g")),
+    (
+        nodes.every_node_has_memory_beyond_its_heap,
+        "is more than half",
+        lambda s: s["cassandra-1"].update(mem_limit="1g"),
+    ),
     (
         nodes.the_store_is_on_the_nodes_of_this_file,
         "store: cassandra-2 is missing",
@@ -86,7 +90,7 @@ NODE_BREAKAGES: list[tuple[Check, str, Change]] = [
     ),
     (
         nodes.the_store_is_on_the_nodes_of_this_file,
-        "store: 3 copies do not fit 2 nodes",
+        "store: 3 replicas do not fit 2 nodes",
         lambda s: s.pop("cassandra-3"),
     ),
     (
@@ -95,23 +99,23 @@ NODE_BREAKAGES: list[tuple[Check, str, Change]] = [
         _set_for("cassandra-1", CASSANDRA_DC="east"),
     ),
     (
-        nodes.whoever_opens_the_store_waits_for_it,
+        nodes.services_that_open_the_store_wait_for_it,
         "store-init: does not wait for cassandra-3",
         lambda s: s["store-init"]["depends_on"].pop("cassandra-3"),
     ),
     (
-        nodes.whoever_opens_the_store_waits_for_it,
+        nodes.services_that_open_the_store_wait_for_it,
         "spark-worker: does not wait for store-init",
         lambda s: s["spark-worker"]["depends_on"].pop("store-init"),
     ),
     (
-        nodes.whoever_opens_the_store_waits_for_it,
+        nodes.services_that_open_the_store_wait_for_it,
         "airflow-dag-processor: does not wait for store-init",
         lambda s: s["airflow-init"]["depends_on"].pop("store-init"),
     ),
-    (nodes.whoever_opens_the_store_waits_for_it, "is made by []", lambda s: s.pop("store-init")),
+    (nodes.services_that_open_the_store_wait_for_it, "is made by []", lambda s: s.pop("store-init")),
     (
-        nodes.whoever_opens_the_store_gets_its_secrets,
+        nodes.services_that_open_the_store_get_its_secrets,
         "spark-worker: does not get",
         lambda s: s["spark-worker"].pop("env_file"),
     ),

@@ -1,4 +1,4 @@
-"""What must be true of the Cassandra nodes, and of those who open the store on them."""
+"""Checks of the Cassandra nodes, and of the services that open the store on them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from itertools import combinations
 from pathlib import Path
 
 from sweep_tasks.config import load_settings
-from sweep_tasks.dev.jars import ARTIFACT, VERSION, cassandra_jars
+from sweep_tasks.local.jars import ARTIFACT, VERSION, cassandra_jars
 from sweep_tasks.store import StoreLocation
 from sweep_tasks.store.cassandra.address import CassandraAddress
 from tests.deployment.addresses import listening
 from tests.deployment.checks import Problems, deployment_settings, programs_of_ours
 from tests.deployment.compose import Deployment, Service
+from tests.deployment.image import version_of
 from tests.deployment.javap import fields_of
 
 DATA = "/var/lib/cassandra"
@@ -30,7 +31,7 @@ _PUT_INTO_CASSANDRA_YAML = {
         "start_rpc",
     )
 } | {"CASSANDRA_SEEDS": "seed_provider"}
-"""What the image's entry point does with variables of these names."""
+"""How the image's entry point uses variables with these names."""
 _ONLY_FOR_A_SNITCH_WITH_A_FILE = {"CASSANDRA_DC", "CASSANDRA_RACK"}
 _OF_THE_START_SCRIPT = {"MAX_HEAP_SIZE", "HEAP_NEWSIZE", "JVM_EXTRA_OPTS"}
 _SNITCH_WITH_A_FILE = "GossipingPropertyFileSnitch"
@@ -38,12 +39,12 @@ _UNITS = {"m": 1, "g": 1024}
 
 
 def every_node_is_of_the_version_that_tests_run(deployment: Deployment) -> Problems:
-    tags = {node.name: node.definition["image"].split(":")[-1] for node in nodes(deployment)}
+    tags = {node.name: version_of(node.definition["image"]) for node in nodes(deployment)}
     return [f"{name}: {tag} is not the tested {VERSION}" for name, tag in tags.items() if tag != VERSION]
 
 
 def every_setting_of_a_node_is_known(deployment: Deployment) -> Problems:
-    """By the image, and by the class that Cassandra reads its configuration into."""
+    """Check settings against the image, and against the class into which Cassandra reads its configuration."""
     found = []
     for node in nodes(deployment):
         for name, value in node.environment.items():
@@ -58,7 +59,7 @@ def _problem_of(name: str, value: str, snitch: str | None) -> str | None:
     if name in _ONLY_FOR_A_SNITCH_WITH_A_FILE:
         return None if snitch == _SNITCH_WITH_A_FILE else f"needs the snitch {_SNITCH_WITH_A_FILE}"
     if name not in _PUT_INTO_CASSANDRA_YAML:
-        return "is not heard by the image"
+        return "is ignored by the image"
     if _PUT_INTO_CASSANDRA_YAML[name] not in known_settings():
         return f"is no setting of Cassandra {VERSION}"
     if name == "CASSANDRA_ENDPOINT_SNITCH" and f"org/apache/cassandra/locator/{value}.class" not in _files():
@@ -67,7 +68,7 @@ def _problem_of(name: str, value: str, snitch: str | None) -> str | None:
 
 
 def nodes_make_one_cluster(deployment: Deployment) -> Problems:
-    """All but the seeds find the others through a seed; two clusters would each hold half of the data."""
+    """Check seeds: nodes find each other through a seed; two clusters would each hold half of the data."""
     there = nodes(deployment)
     found = []
     for setting in ("CASSANDRA_CLUSTER_NAME", "CASSANDRA_SEEDS", "CASSANDRA_DC"):
@@ -78,7 +79,7 @@ def nodes_make_one_cluster(deployment: Deployment) -> Problems:
 
 
 def nodes_join_one_after_the_other(deployment: Deployment) -> Problems:
-    """The seed first: two that join at once may take the same part of the ring."""
+    """Check the start order, seed first: two nodes that join concurrently may get the same token range."""
     there = {node.name for node in nodes(deployment)}
     seeds = {node.environment.get("CASSANDRA_SEEDS", "") for node in nodes(deployment)}
     found = [f"seed {name} waits for nodes" for name in seeds & there if waited_for(deployment, name) & there]
@@ -90,7 +91,7 @@ def nodes_join_one_after_the_other(deployment: Deployment) -> Problems:
 
 
 def every_node_keeps_its_data_to_itself(deployment: Deployment) -> Problems:
-    """On a volume that outlives it, and that no other has."""
+    """Check that each node has its own persistent volume."""
     kept: dict[str, list[str]] = {}
     found = []
     for node in nodes(deployment):
@@ -101,8 +102,9 @@ def every_node_keeps_its_data_to_itself(deployment: Deployment) -> Problems:
     return found + [f"{volume}: is shared by {names}" for volume, names in kept.items() if len(names) > 1]
 
 
-def every_node_has_room_beside_its_heap(deployment: Deployment) -> Problems:
-    """Off-heap buffers and the files' cache take about as much as the heap; the kernel ends what takes more."""
+def every_node_has_memory_beyond_its_heap(deployment: Deployment) -> Problems:
+    """Check the memory limit: off-heap buffers and the page cache need about as much as the heap, and the kernel kills
+    a process that exceeds the limit."""
     found = []
     for node in nodes(deployment):
         heap, limit = node.environment.get("MAX_HEAP_SIZE"), node.definition.get("mem_limit")
@@ -120,16 +122,16 @@ def the_store_is_on_the_nodes_of_this_file(deployment: Deployment) -> Problems:
     found += [f"store: {name} is left out" for name in there if name not in store.hosts]
     for host in set(store.hosts) & set(there):
         if store.port not in listening(there[host], deployment):
-            found.append(f"store: nobody listens at {host}:{store.port}")
+            found.append(f"store: nothing listens at {host}:{store.port}")
         if store.datacenter not in (None, there[host].environment.get("CASSANDRA_DC")):
             found.append(f"store: {host} is not in the datacenter {store.datacenter}")
     if (store.replication or 0) > len(there):
-        found.append(f"store: {store.replication} copies do not fit {len(there)} nodes")
+        found.append(f"store: {store.replication} replicas do not fit {len(there)} nodes")
     return found
 
 
-def whoever_opens_the_store_waits_for_it(deployment: Deployment) -> Problems:
-    """And the one that makes it waits for every node: a table must be known to all of them."""
+def services_that_open_the_store_wait_for_it(deployment: Deployment) -> Problems:
+    """Check dependencies: the service that creates the store waits for every node, because all must know a table."""
     makers = [service.name for service in deployment.services.values() if service.command[:2] == ["sweepflow", "init"]]
     if len(makers) != 1:
         return [f"the store is made by {makers}"]
@@ -142,7 +144,7 @@ def whoever_opens_the_store_waits_for_it(deployment: Deployment) -> Problems:
     ]
 
 
-def whoever_opens_the_store_gets_its_secrets(deployment: Deployment) -> Problems:
+def services_that_open_the_store_get_its_secrets(deployment: Deployment) -> Problems:
     return [
         f"{service.name}: does not get .env.store"
         for service in openers(deployment)
@@ -155,12 +157,12 @@ def nodes(deployment: Deployment) -> list[Service]:
 
 
 def openers(deployment: Deployment) -> list[Service]:
-    """All programs of ours but the API server, which only shows."""
+    """Return all services with our code but the API server, which only displays."""
     return [service for service in programs_of_ours(deployment) if "api-server" not in " ".join(service.command)]
 
 
 def waited_for(deployment: Deployment, name: str) -> set[str]:
-    """Those that are up, or done, before the service starts."""
+    """Return the services that are healthy or completed before this service starts."""
     found: set[str] = set()
     ahead = [name]
     while ahead:

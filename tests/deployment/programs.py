@@ -1,4 +1,4 @@
-"""Every command, health check and script names a program that exists, with options that it takes."""
+"""Checks that every command, health check and script uses an existing program with valid options."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _script_problem(path: str, deployment: Deployment) -> str | None:
 
 
 def commands_of(path: str, deployment: Deployment) -> list[list[str]]:
-    """What a script of the image runs, one command a line."""
+    """Return the commands of a script of the image, one per line."""
     script = ROOT / scripts(deployment.dockerfile)[path]
     lines = [shlex.split(line, comments=True) for line in script.read_text().replace("\\\n", " ").splitlines()]
     return [[word for word in words if word != "exec"] for words in lines if words and words[0] not in SHELL_WORDS]

@@ -1,8 +1,8 @@
-"""The services of the compose file as processes of this machine, for lack of containers.
+"""The services of the compose file as processes of this machine, without containers.
 
-Commands, environments and health checks are those of the file. What a container has to itself is put in the place of
-what the file names: a free port for each port, a temporary folder for each volume, 127.0.0.1 for each service's name,
-and a store in a file for the nodes of Cassandra.
+Commands, environments and health checks are those of the file. Resources of a container are replaced: a free port for
+each port, a temporary folder for each volume, 127.0.0.1 for each service name, and a store in a file for the Cassandra
+nodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 class Stage:
     def __init__(self, deployment: Deployment, folder: Path, **instead: str) -> None:
-        """`instead` are variables that replace those of the file, such as another database."""
+        """`instead` has variables that replace those of the file, such as another database."""
         self.deployment = deployment
         self.folder = folder
         self._instead = instead
@@ -67,7 +67,7 @@ class Stage:
         }
         added = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # no more processor time than it needs
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # limit the CPU time of the JVM
             "AIRFLOW_HOME": str(self._places["/opt/airflow"]),
             "SWEEPFLOW_STORE": f"sqlite:///{self.folder}/store.db",
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_PORT": str(self.port("airflow-scheduler", 8974)),
@@ -77,7 +77,7 @@ class Stage:
         return ours | added | self._instead
 
     def run(self, name: str) -> None:
-        """A service that runs once, to its end."""
+        """Run a service that ends by itself."""
         with (self.folder / f"{name}.log").open("wb") as log:
             ended = subprocess.run(
                 self.command(name), env=self.environment(name), stdout=log, stderr=log, timeout=PATIENCE_S, check=False
@@ -86,7 +86,7 @@ class Stage:
 
     @contextmanager
     def running(self, name: str, number: int = 1) -> Iterator[None]:
-        """A service from when it is healthy until the end of the block."""
+        """Run a service from the time it is healthy until the end of the block."""
         with (self.folder / f"{name}.log").open("wb") as log:
             started = [
                 subprocess.Popen(

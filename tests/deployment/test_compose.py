@@ -1,7 +1,7 @@
-"""The compose file names nothing that does not exist, and every check that says so can fail.
+"""The compose file refers only to things that exist, and every check can fail.
 
-No container engine is needed: the file is held against the schema of compose files, the project, and the Airflow, Spark
-and Cassandra of the tests, which are the versions that the containers get.
+No container engine is needed: the file is compared with the schema of compose files, the project, and the Airflow,
+Spark and Cassandra of the tests, which are the versions that the containers use.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ CHECKS: list[Check] = [
     checks.every_file_exists,
     checks.every_volume_and_network_is_declared_and_used,
     checks.every_image_has_an_exact_version,
-    checks.our_image_is_built_once_and_never_fetched,
-    checks.what_runs_for_long_is_watched_and_started_again,
-    checks.what_a_service_waits_for_can_come,
+    checks.every_pulled_image_may_be_named_by_its_digest,
+    checks.our_image_is_built_once_and_never_pulled,
+    checks.services_have_health_checks_and_restart,
+    checks.dependencies_of_services_can_be_met,
     checks.every_airflow_setting_is_known,
     checks.every_setting_of_ours_is_known,
     checks.every_program_of_ours_has_the_same_settings,
     checks.folders_of_volumes_are_ours_in_the_image,
-    checks.dags_and_plugins_are_mounted_where_airflow_looks,
+    checks.dags_and_plugins_are_mounted_where_airflow_reads_them,
     checks.the_connections_of_the_dag_are_given,
     checks.every_user_has_a_password,
     checks.workers_can_call_the_driver_back,
-    checks.all_sweeps_at_once_find_room_in_the_cluster,
+    checks.concurrent_sweeps_fit_into_the_cluster,
     programs.every_command_exists,
     addresses.every_address_is_listened_at,
     addresses.every_published_port_is_listened_at,
@@ -47,12 +48,12 @@ CHECKS: list[Check] = [
     nodes.nodes_make_one_cluster,
     nodes.nodes_join_one_after_the_other,
     nodes.every_node_keeps_its_data_to_itself,
-    nodes.every_node_has_room_beside_its_heap,
+    nodes.every_node_has_memory_beyond_its_heap,
     nodes.the_store_is_on_the_nodes_of_this_file,
-    nodes.whoever_opens_the_store_waits_for_it,
-    nodes.whoever_opens_the_store_gets_its_secrets,
+    nodes.services_that_open_the_store_wait_for_it,
+    nodes.services_that_open_the_store_get_its_secrets,
     image.the_base_has_an_exact_version,
-    image.the_python_is_the_one_that_workers_are_told,
+    image.the_python_is_the_one_configured_for_workers,
     image.every_copied_file_exists_and_is_sent,
     image.every_package_is_pinned,
     image.nothing_runs_as_root,
@@ -61,13 +62,28 @@ CHECKS: list[Check] = [
 
 @pytest.fixture(scope="module")
 def deployment() -> Deployment:
-    """Read once: a test that changes something changes a copy."""
+    """Read the files once; a test that changes something changes a copy."""
     return Deployment(load(), DOCKERFILE.read_text(), generated_variables(), installed_airflow())
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_compose_file_is_right(deployment: Deployment, check: Check) -> None:
     assert check(deployment) == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_compose_file_is_right_with_images_by_digest(deployment: Deployment, check: Check) -> None:
+    by_digest = {name: f"{image}@sha256:{'0' * 64}" for name, image in checks.fetched_images(deployment).items()}
+    pinned = replace(deployment, variables={**deployment.variables, **by_digest})
+    assert check(pinned) == []
+    assert set(by_digest.values()) - {
+        pinned.services[name].definition["image"] for name in ("postgres", "cassandra-1")
+    } == {by_digest["PYTHON_IMAGE"]}
+
+
+def test_a_tag_or_a_digest_that_is_cut_off_does_not_pin(deployment: Deployment) -> None:
+    cut_off = replace(deployment, variables={**deployment.variables, "POSTGRES_IMAGE": "postgres:17.6@sha256:00"})
+    assert checks.every_image_has_an_exact_version(cut_off) != []
 
 
 def test_all_that_was_promised_is_there(deployment: Deployment) -> None:

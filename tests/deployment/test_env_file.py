@@ -1,4 +1,4 @@
-"""`sweepflow deploy env`: secrets that are drawn, kept from others, never shown and never lost by accident."""
+"""`sweepflow deploy env`: secrets are random, private, never shown and never lost by accident."""
 
 from __future__ import annotations
 
@@ -59,11 +59,21 @@ def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / ".env").read_text() == before
 
 
+def test_force_alone_replaces_nothing_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    assert env(tmp_path, "--force").code == 0, "there is nothing to replace"
+    before = (tmp_path / ".env").read_text()
+    refused = env(tmp_path, "--force")
+    assert refused.code == 2
+    assert refused.error is not None
+    assert refused.error.code == "not_confirmed"
+    assert (tmp_path / ".env").read_text() == before
+
+
 def test_force_draws_every_secret_anew(tmp_path: Path) -> None:
     (tmp_path / ".env").touch(mode=0o644)
-    assert env(tmp_path, "--force").code == 0
+    assert env(tmp_path, "--force", "--yes").code == 0
     first = values(tmp_path / ".env")
-    assert env(tmp_path, "--force").code == 0
+    assert env(tmp_path, "--force", "--yes").code == 0
     second = values(tmp_path / ".env")
     assert [secret.name for secret in SECRETS if first[secret.name] == second[secret.name]] == []
     assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600

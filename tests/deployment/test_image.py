@@ -1,4 +1,4 @@
-"""What the image installs: all of the project's code, and drivers for the database that the compose file names."""
+"""The image installs all of the project's code, and drivers for the database of the compose file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ from tests.deployment.image import instructions
 PACKAGES = ("sweep_tasks", "spark_jobs")
 
 
-def copied_before(second: bool) -> list[str]:
-    """What has been copied when pip runs for the first or for the second time."""
+def copied_before(installed: str) -> list[str]:
+    """Return what has been copied when pip installs this; `.` for our own code."""
     copied: list[str] = []
-    installs = 0
     for line in instructions(DOCKERFILE.read_text()):
-        if line[:3] == ["RUN", "pip", "install"]:
-            if installs == int(second):
-                break
-            installs += 1
+        if line[:3] == ["RUN", "pip", "install"] and line[-1] == installed:
+            return copied
         if line[0] == "COPY":
             copied += line[1:-1]
-    return copied
+    raise AssertionError(f"{installed} is not installed")
 
 
 def built_from(names: list[str], folder: Path) -> set[str]:
-    """The files of the package that is built from these files of the project."""
+    """Return the files of the package that is built from these project files."""
     project, result = folder / "project", folder / "result"
     for name in names:
         target = project / name
@@ -49,11 +46,11 @@ def built_from(names: list[str], folder: Path) -> set[str]:
 def test_the_installed_package_holds_every_file_of_the_project(tmp_path: Path) -> None:
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file()]
     ours = {str(file.relative_to(ROOT)) for file in files if "__pycache__" not in file.parts}
-    assert built_from(copied_before(second=True), tmp_path) == ours
+    assert built_from(copied_before("."), tmp_path) == ours
 
 
 def test_what_is_executable_stays_so(tmp_path: Path) -> None:
-    built_from(copied_before(second=True), tmp_path)
+    built_from(copied_before("."), tmp_path)
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*"):
             if file.is_file() and file.suffix != ".py" and "__pycache__" not in file.parts:
@@ -61,13 +58,14 @@ def test_what_is_executable_stays_so(tmp_path: Path) -> None:
                 assert os.access(built, os.X_OK) == os.access(file, os.X_OK), built
 
 
-def test_the_packages_it_stands_on_can_be_installed_before_its_own_code_is_there(tmp_path: Path) -> None:
-    assert built_from(copied_before(second=False), tmp_path) == set()
+def test_the_packages_it_stands_on_are_installed_from_the_locks_alone() -> None:
+    """A change of our own code must not download them again."""
+    assert copied_before("requirements/deploy.txt") == ["requirements/build.txt", "requirements/deploy.txt"]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["psycopg2", "asyncpg"])
 def test_the_driver_for_the_database_is_installed(asynchronous: bool) -> None:
-    """Airflow opens the same database a second time with asyncpg."""
+    """Airflow also opens the database with asyncpg."""
     deployment = Deployment(load(), DOCKERFILE.read_text(), generated_variables(), installed_airflow())
     address = deployment.services["airflow-scheduler"].environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
     url = make_url(address.replace("+psycopg2", "+asyncpg") if asynchronous else address)

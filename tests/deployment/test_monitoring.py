@@ -1,4 +1,4 @@
-"""The alert rules as Prometheus' own tool reads them: each fires for its trouble, and is silent otherwise."""
+"""The alert rules, tested with Prometheus' promtool: each fires for its problem, and not otherwise."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from sweep_tasks.config import load_settings
-from sweep_tasks.metrics import ALERTS
-from sweep_tasks.observation import grafana
-from sweep_tasks.observation.prometheus import exposition
+from sweep_tasks.metrics import exporters as grafana
+from sweep_tasks.metrics.declarations import ALERTS
+from sweep_tasks.metrics.exporters import exposition
 from sweep_tasks.store.memory import MemoryStore
 from tests.support.clock import ManualClock
-from tests.unit.observation.test_metrics import worked
+from tests.unit.metrics.test_metrics import worked
 
 __all__ = ["worked"]
 
@@ -38,7 +38,7 @@ WELL = {
     'sweepflow_compaction_near_failing{node="10.0.0.2"}': "0+0x300",
     "sweepflow_counted_age_seconds": "600+0x300",
 }
-"""A value a minute, for five hours. Named as the exposition names them."""
+"""Values for five hours, one per minute, with the names of the exposition format."""
 TROUBLE = {
     "SweepflowUnreachable": {"sweepflow_up": "0+0x300"},
     "SweepflowBehind": {f"sweepflow_lag_seconds{{{SHARD}}}": "10801+0x300"},
@@ -73,7 +73,7 @@ def test_prometheus_takes_the_rules() -> None:
 
 
 def test_it_takes_the_expressions_of_the_dashboard_too(tmp_path: Path) -> None:
-    """As rules that record: Grafana fills in what begins with a dollar."""
+    """Check panel expressions as recording rules; Grafana replaces what starts with a dollar."""
     rules = [
         {"record": f"panel_{number}", "expr": panel.expression.replace("$__rate_interval", "5m")}
         for number, panel in enumerate(grafana.panels())
@@ -84,7 +84,7 @@ def test_it_takes_the_expressions_of_the_dashboard_too(tmp_path: Path) -> None:
 
 
 def case(alert: str | None, **series: str) -> dict[str, Any]:
-    """After four hours; None: whatever might fire does not."""
+    """Which alerts fire after four hours; None: no alert may fire."""
     expected = []
     for each in ALERTS:
         labels = {"severity": each.severity, **LABELS.get(each.name, {})}

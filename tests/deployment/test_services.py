@@ -1,4 +1,4 @@
-"""What the compose file runs does run: its commands and health checks, as processes of this machine."""
+"""The commands and health checks of the compose file work, as processes of this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def deployment() -> Deployment:
-    """Read once: a test that changes something changes a copy."""
+    """Read the files once; a test that changes something changes a copy."""
     return Deployment(load(), DOCKERFILE.read_text(), generated_variables(), installed_airflow())
 
 
@@ -61,7 +61,7 @@ def test_two_workers_join_the_master_and_run_a_job_of_the_scheduler(deployment: 
 
 
 def test_the_first_start_leaves_a_store_pools_and_logins(deployment: Deployment, tmp_path: Path) -> None:
-    """With SQLite instead of PostgreSQL and Cassandra; all else is the file's."""
+    """Use SQLite instead of PostgreSQL and Cassandra; everything else is as in the file."""
     metadata = f"sqlite:///{tmp_path}/airflow.db"
     stage = Stage(deployment, tmp_path, AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=metadata)
     for _ in range(2):

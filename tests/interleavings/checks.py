@@ -1,27 +1,30 @@
-"""What must hold in every state, whoever stands still in it and never goes on.
+"""What must hold in every state, even if any of the processes stops there for good.
 
-The yardstick is the plain model of `tests/properties/model.py`: a store that nobody ever swept. Most of it depends on
-what the store holds alone, and is looked at once for each content.
+The reference is the plain model of `tests/properties/model.py`: a store that was never swept. Most checks depend only
+on what the store holds, and run once for each content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import SnapshotSwept
-from sweep_tasks.model import Cell, SweepStrategy
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy
 from sweep_tasks.protection.catalog import Verdict
 from sweep_tasks.protection.records import Mode, Record, State
 from sweep_tasks.queue.encoding import FINE
 from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import PARKED, PROTECTIONS, QUEUE_CELLS, QUEUE_TIMESTAMPS, THRESHOLDS, TRANSACTIONS
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.store.schema import PARKED, PROTECTIONS, QUEUE_CELLS, QUEUE_TIMESTAMPS, THRESHOLDS, TRANSACTIONS
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.sweep.order import SweepOptions
+from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.interleavings import search
 from tests.interleavings.processes import Position
 from tests.interleavings.search import Contents, Fork, all_of
@@ -30,17 +33,22 @@ from tests.properties.model import Place, seen_in
 from tests.support.clock import ManualClock
 
 MOMENTS = {S, GREATEST, 11, 12, 13, 15, 22, 23, 25, 32, 33, 35}
-"""Where a reader's answer changes, right before that, and what the scenarios protect."""
+"""Timestamps right before and where a reader's answer changes, and those that the scenarios protect."""
 READ_BY_READERS = (TABLE, THRESHOLDS, PROTECTIONS, TRANSACTIONS)
+_APART_MS = 10 * SETTINGS.grace_s * 1_000
+"""Aborted writes are removed once more when the grace period is over."""
+_LATER_MS = NOW_MS + 2 * _APART_MS
 _ROUNDS = 2
-"""Whoever settles comes again, and so does who sweeps: not everything need be done at once."""
+"""Settling and sweeping are repeated: not everything has to be done at once."""
 
 
 class Checks:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, forced: bool = False) -> None:
+        """A process may empty the table despite protections."""
         self._world = world
+        self._forced = forced
         self._read: set[Hashable] = set()
-        self._looked_at: set[tuple[Contents, bool]] = set()
+        self._looked_at: set[Contents] = set()
         self._before = protections(world.store).records()
         self._marks: dict[Contents, dict[str, int]] = {}
         self._records: dict[Contents, list[Record]] = {}
@@ -49,16 +57,15 @@ class Checks:
 
     def at_rest(self, state: search.State) -> None:
         contents, positions = state
-        emptied = any(position.has_called("truncate") for position in positions)
-        if (contents, emptied) not in self._looked_at:
-            self._looked_at.add((contents, emptied))
-            self._check_readers(contents.store, emptied)
+        if contents not in self._looked_at:
+            self._looked_at.add(contents)
+            self._check_readers(contents.store)
             self._check_counts(contents.store)
-            self._check_nothing_would_be_left_over(contents.store, emptied)
+            self._check_nothing_would_be_left_over(contents.store)
         for promised in _promises(positions):
             found = [record for record in self._records_in(contents) if record.id == promised.id]
             assert [(each.ts, each.state) for each in found] == [(promised.ts, State.ACCEPTED)], (
-                f"somebody was told that {promised.id} is accepted at {promised.ts}; on record is {found}"
+                f"{promised.id} was reported as accepted at {promised.ts}, but {found} is stored"
             )
 
     def step(self, before: Contents, after: Contents) -> None:
@@ -67,69 +74,82 @@ class Checks:
             assert now[what] >= value, f"{what} fell from {value} to {now[what]}"
 
     def at_the_end(self, state: search.State) -> None:
-        """Whoever was told nothing, since an answer was lost, and whatever it left behind, is for others to settle."""
+        """A process that got no answer, because it was lost, leaves work that others settle."""
         if not any(each.lost_answers and (each.error or each.actor.commits) for each in state.positions):
-            self._check_nobody_is_surprised(state)
+            self._check_every_record_is_explained(state)
         for position in state.positions:
             if not (position.lost_answers and position.error):
                 self._check_what_it_says(position, state.contents.store)
 
     # --- what they look at ------------------------------------------------------------------------------------------
 
-    def _check_nobody_is_surprised(self, state: search.State) -> None:
-        """What is on record was there before, or somebody was told that it is; or to look again, since another has
-        finished what it had begun."""
+    def _check_every_record_is_explained(self, state: search.State) -> None:
+        """Every stored record existed before, or its process was told so, or another process completed it and the first
+        one was told to check again."""
         settled = any(each.actor.settles for each in state.positions)
         told = [each.actor.holds for each in state.positions if _is_accepted(each) or (settled and each.error)]
         explained = {(each.id, each.ts) for each in [*told, *self._before] if each}
         for each in self._records_in(state.contents):
-            assert (each.id, each.ts) in explained, f"{each} is left behind, and nobody was told of it"
+            assert (each.id, each.ts) in explained, f"{each} is left behind, and no process was told of it"
             assert each.state is State.ACCEPTED, f"{each} is left behind, and all have ended"
             assert each.held_ts is None, f"{each} is left behind half moved, and all have ended"
 
     def _check_what_it_says(self, position: Position, store: MemoryStore) -> None:
-        """To whoever asked it to do this."""
+        """Return the answer that the caller of this process got."""
         at = position.actor.reads_at
         if at is not None and not position.error:
-            expected = {cell: value for cell in (A, B) if (value := self._unswept(cell, at, 0))}
+            commits = self._world.commits_in(store)
+            expected = {cell: value for cell in (A, B) if (value := self._unswept(cell, at, 0, commits))}
             assert position.result == expected, f"a reader at {at} was told {position.result}, not {expected}"
+        if position.actor.writes is not None:
+            told = {position.result} if position.error is None else set()
+            stands = {commit for commit in CommitTable(store).outcomes(self._world.starts).items() if commit[1] >= 0}
+            assert told == stands, f"{position.actor.name} was told {told}, and {stands} stands"
         if position.actor.commits:
             starts = range(GREATEST, TimestampService(store).greatest() + 1)
             committed = [commit for commit in CommitTable(store).outcomes(starts).values() if commit >= 0]
             assert bool(committed) == _is_accepted(position), f"{position.actor.name}: {position.error}; {committed}"
 
-    def _check_readers(self, store: Fork, emptied: bool) -> None:
-        """A plain one, who trusts the threshold and the records, and the real one, who checks for itself. Once for all
-        stores that are the same to them."""
-        same_to_them = all_of(store, READ_BY_READERS), emptied
+    def _check_readers(self, store: Fork) -> None:
+        """A plain reader, which trusts the threshold and the records, and the real one, which checks itself. Once for
+        all stores that are equal to them."""
+        same_to_them = all_of(store, READ_BY_READERS)
         if same_to_them in self._read:
             return
         self._read.add(same_to_them)
+        commits = self._world.commits_in(store)
         threshold = Thresholds(store).of_tables([TABLE])[TABLE]
         accepted = [each for each in protections(store).records() if each.state is State.ACCEPTED]
         for t in MOMENTS | {threshold.for_readers, *(each.ts for each in accepted)}:
             told = self._ask_real_reader(store, t)
             for cell in (A, B):
-                expected = self._unswept(cell, t, threshold.mark if emptied else 0)
-                if t >= threshold.for_readers or any(_keeps(each, cell, t) for each in accepted):
-                    got = seen_in(store.contents[TABLE].versions(cell), t, self._world.commits)
+                expected = self._unswept(cell, t, threshold.mark, commits)
+                given_up = self._forced and t < threshold.mark
+                kept = not given_up and any(_keeps(each, cell, t) for each in accepted)
+                if t >= threshold.for_readers or kept:
+                    stored = store.contents[TABLE].versions(cell).items()
+                    existing = {ts: value for ts, value in stored if ts == SENTINEL_TS or ts >= threshold.mark}
+                    got = seen_in(existing, t, commits)
                     why = f"threshold {threshold.for_readers}, accepted {[(each.id, each.ts) for each in accepted]}"
                     assert got == expected, f"a reader of {cell.row!r} at {t} sees {got!r}, not {expected!r}; {why}"
                     assert told[cell] is not None, f"a reader of {cell.row!r} at {t} is turned away; {why}"
                 assert told[cell] in (None, expected), f"{cell.row!r} at {t}: told {told[cell]!r}, not {expected!r}"
 
-    def _unswept(self, cell: Cell, t: int, mark: int) -> bytes:
-        """Who reads below the mark of a truncation, and may, sees what was there before it."""
+    def _unswept(self, cell: Cell, t: int, mark: int, commits: dict[int, int]) -> bytes:
+        """A reader below the mark of a truncation that is allowed to read sees what was there before it."""
         self._world.journal.emptied = {str(TABLE): mark} if t >= mark else {}
-        return self._world.journal.seen(_place(cell), t, self._world.commits)
+        return self._world.journal.seen(_place(cell), t, commits)
 
     @staticmethod
     def _ask_real_reader(store: MemoryStore, t: int) -> dict[Cell, bytes | None]:
-        """None where it is told that its snapshot was swept."""
+        """Return None if the reader is told that its snapshot was swept. It withdraws announcements only in its own
+        fork of the store. All leases have expired by then, so it waits for no process."""
         told: dict[Cell, bytes | None] = {}
         for cell in (A, B):
             try:
-                told[cell] = seen_by_reader(store, t, [cell]).get(cell, b"")
+                own = Fork(store)
+                own.clock = ManualClock(_LATER_MS)
+                told[cell] = seen_by_reader(own, t, [cell]).get(cell, b"")
             except SnapshotSwept:
                 told[cell] = None
         return told
@@ -158,14 +178,14 @@ class Checks:
                 "own threshold": threshold.own,
                 "mark": threshold.mark,
                 "timestamp": TimestampService(store).greatest(),
-                "version of the records": protections(store).metadata().version,
+                "records version": protections(store).metadata().version,
             }
         return found
 
     # --- and in the end ---------------------------------------------------------------------------------------------
 
-    def _check_nothing_would_be_left_over(self, store: Fork, emptied: bool) -> None:
-        """All who are under way stop here for good. What they left is settled, then released, and swept away."""
+    def _check_nothing_would_be_left_over(self, store: Fork) -> None:
+        """Stop all running processes for good. What they left is settled, then released, and swept."""
         left = Fork(store)
         catalog = protections(left)
         for _ in range(_ROUNDS):
@@ -174,24 +194,26 @@ class Checks:
         for each in catalog.records():
             assert each.state is State.ACCEPTED, f"{each} was settled"
             assert each.held_ts is None, f"{each} was settled"
-        self._check_readers(left, emptied)
+        self._check_readers(left)
         for each in catalog.records():
             catalog.release(each.id)
         self._check_counts(left)
-        for _ in range(_ROUNDS):
-            _sweep_all(left)
+        for number in range(_ROUNDS):
+            _sweep_all(left, _LATER_MS + number * _APART_MS)
+        if left.tables([TABLE])[TABLE].scan_due:
+            _scan(left)
         for queue in (QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED):
             assert not left.contents[queue].rows, f"{queue} is not empty after all was released and swept"
         threshold = Thresholds(left).of_tables([TABLE])[TABLE]
         strategies = threshold.metadata.strategies
         for cell in (A, B):
-            self._check_one_version_is_left(left, cell, threshold.mark if emptied else 0, strategies)
+            self._check_one_version_is_left(left, cell, threshold.mark, strategies)
 
     def _check_one_version_is_left(
         self, store: MemoryStore, cell: Cell, mark: int, strategies: frozenset[SweepStrategy]
     ) -> None:
         self._world.journal.emptied = {str(TABLE): mark}
-        newest = self._world.journal.newest(_place(cell), 2**62, self._world.commits)
+        newest = self._world.journal.newest(_place(cell), 2**62, self._world.commits_in(store))
         value = b"" if newest is None else self._world.journal.writes[newest][_place(cell)]
         wanted = {newest} if value else set()
         allowed = wanted | ({-1, newest} if SweepStrategy.CONSERVATIVE in strategies else set())
@@ -200,7 +222,7 @@ class Checks:
 
 
 def _promises(positions: tuple[Position, ...]) -> Iterator[Record]:
-    """What somebody was told, unless another has begun to take it back."""
+    """What a process was told, unless another one has begun to undo it."""
     for each in positions:
         others = (other for other in positions if other is not each and other.actor.lets_go_of and not other.error)
         gone = {other.actor.lets_go_of for other in others if other.has_begun}
@@ -221,13 +243,19 @@ def _place(cell: Cell) -> Place:
     return (str(TABLE), *cell)
 
 
-def _sweep_all(store: MemoryStore) -> None:
-    """When retention and grace are over, and the partition that the history is in is used up."""
-    clock = ManualClock(NOW_MS + 10 * SETTINGS.grace_s * 1_000)
+def _scan(store: MemoryStore) -> None:
+    scan = LegacySweep(store, SETTINGS, ManualClock(_LATER_MS))
+    order = LegacyOrder(TABLE)
+    scan.work(scan.start(order, Horizon(TimestampService(store).greatest(), _LATER_MS)), order)
+
+
+def _sweep_all(store: MemoryStore, now_ms: int) -> None:
+    """A time at which retention and grace period are over, and the partition of the history is complete."""
+    clock = ManualClock(now_ms - _APART_MS)
     service = TimestampService(store)
     service.move_past((service.greatest() // FINE + 1) * FINE)
-    Puncher(store).punch(service, clock)
-    clock.advance(10 * SETTINGS.grace_s)
+    ClockHistory(store).record_now(service, clock, 900)
+    clock.advance(_APART_MS / 1_000)
     horizon = Horizon(service.greatest(), clock.now_ms())
     for strategy in QUEUES:
         ShardSweep(store, strategy, 0, horizon, clock, SweepOptions(grace_s=SETTINGS.grace_s)).run()

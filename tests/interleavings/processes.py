@@ -1,8 +1,8 @@
 """Processes that can be put back to any point of their run.
 
-A coroutine can't be copied, so a process that is to go on from one point in several ways is run again from its start,
-and told what it was told before: real code, whose every step follows from the answers that the store gave it. The
-first call that has no answer yet ends the run, and is the point where the process stands.
+A coroutine can't be copied. So a process that continues from one point in several ways is run again from its start
+with the same answers as before: it is real code, and every step follows from the answers of the store. The first call
+without an answer ends the run, and is the current position of the process.
 """
 
 from __future__ import annotations
@@ -18,27 +18,35 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Page
 from sweep_tasks.store.faults import FaultyStore, ProcessCrashed
 from sweep_tasks.store.memory import MemoryStore
+from tests.support.simulation import of_journal
 
 READS = frozenset(
-    ["tables", "get", "newest", "timestamps", "scan", "scan_versions", "read", "peek", "read_rows", "scan_registers"]
-)
+    [
+        "tables", "catalog_rows", "get", "newest", "timestamps", "scan", "scan_versions", "read", "peek", "read_rows",
+        "scan_registers",
+    ]
+)  # fmt: skip
 
 
 class Actor(NamedTuple):
-    """Somebody who works on the store: who it is, and what it does. The same each time, given the same answers."""
+    """A process: its name and what it does. It does the same each time, given the same answers."""
 
     name: str
     work: Callable[[Store], object]
     holds: Record | None = None
-    """What it may rely on once it was told that it is accepted."""
+    """What it may rely on after it was told that its record is accepted."""
     lets_go_of: str | None = None
-    """The record that may be gone, or elsewhere, once this one has begun."""
+    """The record that may be released or moved after this process has begun."""
     reads_at: int | None = None
-    """The timestamp of a reader, whose result is what it was told of each cell."""
+    """The timestamp of a reader. Its result is the value of each cell."""
     settles: bool = False
-    """It may finish what another has begun, who then is not told."""
+    """It may complete what another process has begun, which is then not told."""
     commits: bool = False
-    """It is a transaction, the only one here."""
+    """It is the only transaction."""
+    forces: bool = False
+    """It empties the table despite protections."""
+    writes: bytes | None = None
+    """It is the only transaction, and writes this to the first cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +55,10 @@ class Answer:
     value: Any = None
     error: SweepflowError | None = None
     shown: tuple[bytes | None, ...] = ()
-    """What an update found and handed to the caller's function, who may have kept it."""
+    """What an update read and passed to the caller's function, which may have kept it."""
 
     def key(self) -> Hashable:
-        """Equal for answers that a process can't tell apart."""
+        """Equal for answers that a process can't distinguish."""
         failed = None if self.error is None else (type(self.error), str(self.error))
         return _frozen(self.value), failed, self.shown
 
@@ -59,7 +67,7 @@ class Answer:
         return isinstance(self.error, OutcomeUnknown)
 
     def lost(self) -> Answer:
-        """The work is done, and the caller does not hear of it."""
+        """The call is applied, but its caller gets no answer."""
         return replace(self, value=None, error=OutcomeUnknown(f"store: {self.call} was not answered in time"))
 
     def give(self, arguments: tuple[Any, ...]) -> Any:
@@ -98,7 +106,7 @@ class Call:
         return Answer(self.name, value, None, tuple(shown))
 
     def __str__(self) -> str:
-        """Without what it says: a schedule is read for who did what to which table."""
+        """Without its values: a schedule shows which process did what to which table."""
         tables = [each for each in self.arguments if isinstance(each, TableRef)]
         written = [table for each in self.arguments if isinstance(each, Mapping) for table in each]
         of = sorted({str(table) for table in [*tables, *written] if isinstance(table, TableRef)})
@@ -106,7 +114,7 @@ class Call:
 
 
 class Position:
-    """How far a process has come, by the answers it has had: before its next call, or at its end."""
+    """The position of a process, given by its answers so far: before its next call, or at its end."""
 
     def __init__(self, actor: Actor, answers: tuple[Answer, ...] = ()) -> None:
         self.actor = actor
@@ -138,7 +146,7 @@ class Position:
         return any(answer.call == name for answer in self.answers)
 
     def after(self, answer: Answer) -> Position:
-        """One object for all who were told the same: their futures are the same."""
+        """One object for all positions with the same answers: their futures are the same."""
         key = answer.key()
         found = self._further.get(key)
         if found is None:
@@ -147,7 +155,7 @@ class Position:
 
 
 class _Recounting(FaultyStore):
-    """Answers as it is told to, and ends the process that asks for more."""
+    """Returns recorded answers, and ends the process when there are no more."""
 
     def __init__(self, answers: tuple[Answer, ...]) -> None:
         super().__init__(MemoryStore())
@@ -155,6 +163,8 @@ class _Recounting(FaultyStore):
         self.stands_before: Call | None = None
 
     def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self.stands_before is None and of_journal(arguments):
+            return _JOURNAL_ANSWERS[name]
         if self.calls == len(self._answers):
             if self.stands_before is None:
                 once = tuple(list(each) if isinstance(each, Iterator) else each for each in arguments)
@@ -164,6 +174,10 @@ class _Recounting(FaultyStore):
         assert answer.call == name, f"called {name}, and before that with the same answers {answer.call}"
         self.calls += 1
         return answer.give(arguments)
+
+
+_JOURNAL_ANSWERS: Mapping[str, Any] = {"read": {}, "put": None, "compare_and_set": True}
+"""The journal is always empty and accepts every entry: entries differ each time that a process runs again."""
 
 
 def _frozen(value: Any) -> Hashable:
@@ -178,7 +192,7 @@ def _frozen(value: Any) -> Hashable:
 
 
 def _own_copy(value: Any) -> Any:
-    """Whoever is given an answer may change it."""
+    """Copy an answer, because its receiver may change it."""
     if isinstance(value, dict):
         return {key: _own_copy(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,9 +1,9 @@
-"""All orders in which some processes can make their calls, each state that they lead to looked at once.
+"""All orders in which some processes can make their calls, with each resulting state checked once.
 
-A state is what the store holds and how far each process has come. Two orders that lead to the same state have the same
-future, so the search goes on from it once; how many orders there are is counted nevertheless. A process that stops for
-good is no case of its own: wherever it stops, the states that the others reach from there are among those looked at,
-since nobody says that it ever goes on.
+A state is what the store holds and the position of each process. Two orders that lead to the same state have the same
+future, so the search continues from it once. The number of orders is counted nevertheless. A process that stops for
+good is not a separate case: the states that the others reach from there are among those checked, because the search
+never requires that a process continues.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.model import TableRef
+from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.store.memory import MemoryStore, MemoryTable
 from tests.interleavings.processes import Actor, Answer, Call, Position
 
@@ -24,7 +24,7 @@ class Violation(AssertionError):
 
 @dataclass(eq=False, slots=True)
 class Contents:
-    """A store as it is at some point; one object for all points where it is the same. Nobody writes to it."""
+    """The content of a store at some point; one object for all points with the same content. It is never written to."""
 
     store: Fork
 
@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """What a call makes of the store, its answer, and how far the process that is given the answer comes."""
+    """What a call does to the store, its answer, and the next position of the process that gets the answer."""
 
     contents: Contents
     answer: Answer
@@ -44,13 +44,13 @@ class _Made(NamedTuple):
 
 class Checks(Protocol):
     def at_rest(self, state: State) -> None:
-        """In every state, whoever stands still in it for however long."""
+        """Holds in every state, for however long any process stops in it."""
 
     def step(self, before: Contents, after: Contents) -> None:
-        """Between two states."""
+        """Holds between two states."""
 
     def at_the_end(self, state: State) -> None:
-        """When all have ended."""
+        """Holds when all have ended."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Explored:
     schedules: int = 0
     longest: int = 0
     outcomes: set[tuple[str, ...]] = field(default_factory=set)
-    """How the processes ended, in the order they were given."""
+    """How the processes ended, in the given order."""
 
     def __str__(self) -> str:
         return (
@@ -71,7 +71,7 @@ class Explored:
 
 class Search:
     def __init__(self, store: MemoryStore, actors: Sequence[Actor], checks: Checks, lost_answers: int = 0) -> None:
-        """So many answers to calls that change something may be lost on the way."""
+        """The number of answers to changing calls that may be lost."""
         self._lost_answers = lost_answers
         self._checks = checks
         self._known: dict[Hashable, Contents] = {}
@@ -81,7 +81,7 @@ class Search:
         self.explored = Explored()
 
     def run(self) -> Explored:
-        """By the number of calls made: the first way found to a violation is a shortest one."""
+        """By the number of calls: the first violation that is found is a shortest one."""
         level = {self._start: 1}
         self._came_from[self._start] = None
         while level:
@@ -115,7 +115,7 @@ class Search:
                 yield whose, State(contents, (*before, position.after(answer.lost()), *behind))
 
     def _make(self, before: Contents, position: Position, call: Call) -> _Made:
-        """What comes of a call is the same wherever the other processes stand."""
+        """The result of a call is the same wherever the other processes are."""
         made = self._made.get((before, position))
         if made is None:
             store = before.store if call.only_reads else Fork(before.store)
@@ -170,7 +170,7 @@ def outcome(position: Position) -> str:
 
 
 class Fork(MemoryStore):
-    """A store that starts with what another holds, and shares each table with it until it first uses that table."""
+    """A store that starts with the content of another, and shares each table with it until it first uses that table."""
 
     def __init__(self, origin: MemoryStore) -> None:
         super().__init__(origin.clock)
@@ -180,20 +180,27 @@ class Fork(MemoryStore):
         self._frozen = False
 
     def freeze(self) -> None:
-        """From now on it is only read, and forked: nothing need be copied."""
+        """From now on it is only read and forked, so nothing needs to be copied."""
         self._frozen = True
 
     def key_of(self, table: TableRef) -> Hashable:
-        """Equal for tables that hold the same."""
+        """Equal for tables with the same content."""
         key = self._keys.get(table)
         if key is None:
             key = self._keys[table] = _all_of_table(self.contents[table])
         return key
 
-    def drop_table(self, table: TableRef) -> bool:
-        self._own.discard(table)
-        self._keys.pop(table, None)
-        return super().drop_table(table)
+    def create_table(self, table: TableRef, metadata: TableMetadata, gone: TableMetadata | None = None) -> bool:
+        return self._recreated(table, super().create_table(table, metadata, gone))
+
+    def remove_table(self, table: TableRef, incarnation: int) -> bool:
+        return self._recreated(table, super().remove_table(table, incarnation))
+
+    def _recreated(self, table: TableRef, is_new: bool) -> bool:
+        if is_new:
+            self._own.add(table)
+            self._keys.pop(table, None)
+        return is_new
 
     def _table(self, table: TableRef) -> MemoryTable:
         found = super()._table(table)
@@ -211,8 +218,8 @@ class Fork(MemoryStore):
 
 
 def all_of(store: Fork, tables: Collection[TableRef] | None = None) -> Hashable:
-    """Equal if the stores hold the same, in these tables if they are named."""
-    wanted = store.tables() if tables is None else tables
+    """Equal for stores with the same content, in these tables if they are named."""
+    wanted = store.catalog_rows() if tables is None else tables
     return tuple((table, store.key_of(table)) for table in wanted)
 
 

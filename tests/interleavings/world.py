@@ -1,15 +1,17 @@
-"""A very small history, and everybody who may come upon it.
+"""A very small history, and every process that may work on it.
 
-Two cells with two and three versions, one shard. Little enough that every order of two or three who work on it can be
-tried, and enough that each version is somebody's to keep and somebody's to remove.
+Two cells with two and three versions, one shard. It is small enough to run every order of two or three processes, and
+large enough that each version has a process that keeps it and one that removes it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import AlreadySwept
 from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
@@ -17,13 +19,13 @@ from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import SYSTEM_TABLES
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.store.schema import SYSTEM_TABLES
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.timestamps.puncher import Punch, Puncher
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.sweep.order import SweepOptions
+from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import Transaction, TransactionManager
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.interleavings.processes import Actor
 from tests.properties.model import Journal
 from tests.support.clock import ManualClock
@@ -31,23 +33,24 @@ from tests.support.clock import ManualClock
 TABLE = TableRef.parse("app.t")
 A, B = Cell(b"a", b"c"), Cell(b"b", b"c")
 CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
-SETTINGS = Settings(retention_s=0, grace_s=1_000)
+SETTINGS = Settings(retention_s=0, grace_s=1_000, emptying_wait_s=0)
 NOW_MS = 1_000_000
 
 HISTORY = {10: (12, {A: b"1", B: b"1"}), 20: (22, {A: b"2"}), 30: (32, {A: b"3", B: b""})}
-"""By start: the commit, and what was written; an empty value is a delete."""
+"""By start: the commit, and what was written. An empty value is a delete."""
 S = 40
-"""How far sweeps go: above all of the history."""
+"""The sweep timestamp: above the whole history."""
 WALL_CLOCK = {100: 5, 50: 15, 10: 25, 0: 45}
-"""By seconds ago: the timestamp handed out by then. So a retention of 50 seconds reaches back to 15."""
+"""By seconds ago: the timestamp that was issued by then. So a retention of 50 seconds reaches back to 15."""
 GREATEST = 50
 
 
 class StandingClock(ManualClock):
-    """A process that is run again must find the time it found before."""
+    """A process that is run again must find the same time as before."""
 
     def sleep(self, seconds: float) -> None:
-        """Nobody here waits for the clock; whoever wants to let others go first is one call further all the same."""
+        """No process here waits for the clock. A process that wants to let others go first still proceeds by one
+        call."""
 
 
 CLOCK = StandingClock(NOW_MS)
@@ -62,11 +65,13 @@ class World:
             self.store.create_table(table, metadata)
         Catalog(self.store).create(TABLE, TableMetadata(strategy, ConflictHandling.NONE, retention_s))
         self.commits = {start: commit for start, (commit, _) in HISTORY.items()}
+        self.starts = range(0)
+        """The outcomes of later writers, as far as they are known."""
         self.journal = Journal()
         for start, (commit, values) in HISTORY.items():
             self._write(start, commit, values)
         for seconds, ts in WALL_CLOCK.items():
-            Puncher(self.store).record(Punch(NOW_MS - seconds * 1_000, ts))
+            ClockHistory(self.store).record(ClockSample(NOW_MS - seconds * 1_000, ts))
         TimestampService(self.store).move_past(GREATEST)
 
     def _write(self, start: int, commit: int, values: dict[Cell, bytes]) -> None:
@@ -75,11 +80,26 @@ class World:
         CommitTable(self.store).decide(start, commit)
         self.journal.writes[start] = {(str(TABLE), *cell): value for cell, value in values.items()}
 
+    def expect(self, value: bytes) -> World:
+        """A process may write this to the first cell, and takes its start from the service."""
+        self.starts = range(GREATEST + 1, GREATEST + 10)
+        self.journal.writes |= {start: {(str(TABLE), *A): value} for start in self.starts}
+        return self
+
+    def commits_in(self, store: Store) -> dict[int, int]:
+        return self.commits | CommitTable(store).outcomes(self.starts)
+
     def after(self, *actors: Actor) -> World:
-        """The same, later: these have done their work, one after the other."""
+        """The same history, later: these processes have done their work, one after the other."""
         for actor in actors:
             actor.work(self.store)
         return self
+
+
+def catalog(store: Store, owner: str = "another") -> Catalog:
+    """The catalog of one process. Its attempts are numbered, so that they are the same when it is run again."""
+    attempts = itertools.count(1)
+    return Catalog(store, CLOCK, patience_s=0, new_owner=lambda: f"{owner} {next(attempts)}")
 
 
 def protections(store: Store) -> ProtectionCatalog:
@@ -105,13 +125,13 @@ def release(name: str = "r") -> Actor:
 
 
 def release_if_unchanged(world: World, name: str = "r") -> Actor:
-    """As who has found out that this record, and not one in its place, is no longer needed."""
+    """Like a process that has found out that this record, and not one in its place, is no longer needed."""
     version = protections(world.store).get(name).version
     return Actor(f"release {name} of version {version}", lambda store: protections(store).release(name, version))
 
 
 def release_and_protect(ts: int, name: str = "r") -> Actor:
-    """Another record under the name of the old one."""
+    """Another record with the id of the old one."""
     wanted = record(name, ts)
 
     def work(store: Store) -> object:
@@ -122,7 +142,7 @@ def release_and_protect(ts: int, name: str = "r") -> Actor:
 
 
 def settle() -> Actor:
-    """As who comes upon records that are not finished, and can't tell whether their makers are dead or slow."""
+    """Like a process that finds unfinished records, and can't know if their processes are dead or slow."""
 
     def work(store: Store) -> None:
         outcomes = CommitTable(store).outcomes
@@ -166,15 +186,24 @@ def sweep(up_to: int = S, strategy: SweepStrategy = CONSERVATIVE, batch: int = 1
     return Actor(f"{strategy} sweep to {up_to}", work)
 
 
+def sweep_everything(strategy: SweepStrategy) -> Actor:
+    """All leases have expired, so this is bounded by the timestamps alone."""
+
+    def work(store: Store) -> None:
+        sweep(TimestampService(store).fresh(), strategy).work(store)
+
+    return Actor(f"{strategy} sweep of everything", work)
+
+
 def change(retention_s: int | None, strategy: SweepStrategy = CONSERVATIVE) -> Actor:
     return Actor(
         f"make it {strategy}, retention {retention_s}",
-        lambda store: Catalog(store).change(TABLE, strategy, retention_s),
+        lambda store: catalog(store).change(TABLE, strategy, retention_s),
     )
 
 
-def truncate() -> Actor:
-    return Actor("truncate", lambda store: Catalog(store).truncate(TABLE))
+def truncate(force: bool = False, owner: str = "truncating") -> Actor:
+    return Actor("truncate", lambda store: catalog(store, owner).truncate(TABLE, force), forces=force)
 
 
 def read(at: int) -> Actor:

@@ -1,38 +1,38 @@
-"""A small history of one cell in two tables, and what takes each cause away that `explain` may name."""
+"""A small history of one cell in two tables, and how to remove each cause that `explain` may report."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from hypothesis import strategies as st
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.leases import Leases
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.diagnosis.explain import explain_cell, explain_table
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, SweepStrategy, TableMetadata, TableRef, VersionRange
-from sweep_tasks.observation.explain import explain_cell
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import FINE, cells_column, fine, shared_row, write_bytes
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.parking import Parking
+from sweep_tasks.queue.parking import Parking, Quarantine
 from sweep_tasks.queue.progress import Progress
-from sweep_tasks.queue.quarantine import Quarantine
 from sweep_tasks.queue.writer import QueueWriter, shard_of
 from sweep_tasks.store.contract import Store
-from sweep_tasks.store.system import QUEUE_CELLS
-from sweep_tasks.sweep.engine import SweepOptions
+from sweep_tasks.store.schema import QUEUE_CELLS
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.pauses import EVERYTHING, Pauses
+from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.run import Sweeper, retry_quarantined
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.tables.pauses import EVERYTHING, Pauses
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.support.clock import ManualClock
 from tests.support.copies import CopiesStore, Missing
 
@@ -54,13 +54,13 @@ steps = st.one_of(
     st.tuples(st.just("copy missing")),
     st.tuples(st.just("late value")),
 )
-wider_steps = st.one_of(
+readable_steps = st.one_of(
     steps,
     st.tuples(st.just("pause"), st.booleans()),
     st.tuples(st.just("more shards"), st.integers(2, 5)),
-    st.tuples(st.just("garbled write")),
     st.tuples(st.just("change strategy"), st.sampled_from(SweepStrategy)),
 )
+wider_steps = st.one_of(readable_steps, st.tuples(st.just("garbled write")))
 
 
 def histories_of(these: st.SearchStrategy[Step]) -> st.SearchStrategy[tuple[TableRef, int | None, list[Step]]]:
@@ -72,8 +72,10 @@ def histories_of(these: st.SearchStrategy[Step]) -> st.SearchStrategy[tuple[Tabl
 
 
 histories = histories_of(steps)
-"""What mistakes are searched for in: the more can happen, the longer that takes."""
+"""The histories in which mistakes are searched: the more can happen, the longer a search takes."""
 wider_histories = histories_of(wider_steps)
+readable_histories = histories_of(readable_steps)
+"""The table of an entry that can't be read is unknown."""
 
 
 _protected_writes = st.tuples(
@@ -85,7 +87,7 @@ histories_under_records = st.tuples(
     st.none(),
     st.lists(_protected_writes, min_size=2, max_size=5).map(lambda pairs: [step for pair in pairs for step in pair]),
 )
-"""Writes of which most are held by a record of their own."""
+"""Writes, most of which are held by a record of their own."""
 histories_of_writes = st.tuples(
     st.sampled_from(list(STRATEGIES)),
     st.none(),
@@ -95,14 +97,14 @@ histories_of_writes = st.tuples(
         max_size=5,
     ),
 )
-"""Some of which commit after others that began after them."""
+"""Writes, some of which commit after others that began after them."""
 
 
 class ExplainedWorld:
     def __init__(
         self, table: TableRef, own_retention_s: int | None, history: list[Step], store: Store | None = None
     ) -> None:
-        """On a store in memory, of which a copy may be missing; or on one that was given."""
+        """On a store in memory, with a replica that may be unavailable, or on a given one."""
         self.table = table
         self.clock = ManualClock(1_000_000_000)
         self.store = store or CopiesStore(self.clock)
@@ -123,7 +125,7 @@ class ExplainedWorld:
     # --- making history -------------------------------------------------------------------------------------------
 
     def _write(self, end: str, delete: bool, enqueue: bool) -> None:
-        """One that commits later does so after the next, which began after it."""
+        """A write that commits later does so after the next one, which began after it."""
         lease = self.timestamps.fresh()
         start = self.timestamps.fresh()
         writes = {self.table: {CELL: b"" if delete else b"value"}}
@@ -160,7 +162,7 @@ class ExplainedWorld:
 
     def _wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        Puncher(self.store).punch(self.timestamps, self.clock)
+        ClockHistory(self.store).record_now(self.timestamps, self.clock, 900)
 
     def _sweep(self) -> None:
         options = SweepOptions(grace_s=SETTINGS.grace_s)
@@ -177,7 +179,7 @@ class ExplainedWorld:
     def _pause(self, everything: bool) -> None:
         what = None if everything else self.table
         if what not in self._paused():
-            Pauses(self.store, self.clock).pause(what, "somebody", "a closer look")
+            Pauses(self.store, self.clock).pause(what, "an operator", "an inspection")
 
     def _paused(self) -> list[TableRef | None]:
         everything, tables = Pauses(self.store).standing()
@@ -193,7 +195,7 @@ class ExplainedWorld:
             progress.raise_shards(number)
 
     def _garbled_write(self) -> None:
-        """It committed, and of its entry nobody can read more than when it began."""
+        """It committed, but of its entry only the start can be read."""
         start = self.timestamps.fresh()
         writes = {self.table: {CELL: b"value"}}
         QueueWriter(self.store).enqueue(start, writes, self.store.tables([self.table]))
@@ -211,7 +213,7 @@ class ExplainedWorld:
         retry_quarantined(self.store, SETTINGS, self.clock)
 
     def _late_value(self) -> None:
-        """A writer that a sweep has given up stores its value at last."""
+        """A writer that a sweep has aborted stores its value at last."""
         for queue in Progress(self.store).all():
             for parked in Parking(self.store, self.timestamps, *queue).all():
                 if parked.commit == ABORTED:
@@ -225,12 +227,17 @@ class ExplainedWorld:
     def strategy(self) -> SweepStrategy:
         return self.store.tables([self.table])[self.table].strategy
 
-    # --- looking, and taking causes away --------------------------------------------------------------------------
+    # --- reading, and removing causes -----------------------------------------------------------------------------
 
     def explained(self) -> dict[int, dict[str, Any]]:
-        found = explain_cell(self.store, SETTINGS, self.clock, self.table, CELL)["versions"]
+        found = explain_cell(self.store, SETTINGS, self.clock, self.table, CELL).document()["versions"]
         assert [each["ts"] for each in found] == sorted(self.stored()), "each version has exactly one reason"
         return {each["ts"]: each for each in found}
+
+    def counted_by_the_table(self) -> Counter[tuple[str, Any]]:
+        """Versions, by reason and by what holds them."""
+        blocks = explain_table(self.store, SETTINGS, self.clock, self.table).document()["blocks"]
+        return Counter({(each["reason"], each["by"]): each["versions"] for each in blocks if each["versions"]})
 
     def stored(self) -> list[int]:
         return self.store.timestamps(self.table, [CELL]).get(CELL, [])
@@ -239,7 +246,7 @@ class ExplainedWorld:
         return [record.id for record in ProtectionCatalog(self.store).records()]
 
     def sweep_without(self, found: dict[str, Any]) -> None:
-        """Take the named cause away, and sweep."""
+        """Remove the reported cause, and sweep."""
         reason, by, until = found["reason"], found["by"], found["until"]
         if reason == "open_transaction":
             self.leases.release([lease for lease in self.leases.open() if f"{lease.owner} since {lease.ts}" == by])
@@ -259,19 +266,19 @@ class ExplainedWorld:
         elif reason == "paused":
             self._resume([None if by == EVERYTHING else TableRef.parse(str(by))])
         elif reason == "quarantined":
-            self._resume([each for each in self._paused() if each is None])  # else nobody may retry
+            self._resume([each for each in self._paused() if each is None])  # otherwise a retry is refused
             self._mend_quarantined()
         elif reason == "no_queue_entry":
             self._sweep_with_nothing_in_the_way()
             assert found["ts"] in self.stored(), "an entry of the queue removed it after all"
-            self._sweep_by_hand()
+            self._sweep_manually()
         else:
             assert reason == "queued", reason
             self._get_to(found["where"]["goes_at"], found["ts"])
         self._sweep()
 
     def _get_to(self, end: int | None, ts: int) -> None:
-        """Where a partition ends: sweeps leave it once nobody needs anything before that."""
+        """The end of a partition: sweeps clean it when nothing before that is needed."""
         if end is not None:
             self.leases.release(self.leases.open())
             self.timestamps.move_past(end)
@@ -280,7 +287,7 @@ class ExplainedWorld:
             assert ts not in self.stored(), "it was said to go there"
 
     def _reach(self, moment_ms: int | None) -> None:
-        """One that is not known yet is known once somebody looks at the clock again, and over a retention later."""
+        """A time that is not known yet becomes known with the next clock sample, and one retention later."""
         if moment_ms is None:
             self._wait(1)
             moment_ms = self.clock.now_ms() + OWN_RETENTION_S * 1000
@@ -301,15 +308,15 @@ class ExplainedWorld:
         self._reach(None)
         self._sweep()
 
-    def _sweep_by_hand(self) -> None:
-        """What a scan of the table would do for lack of an entry: judge every write of the cell, and take a sentinel
-        from a thorough table. A table that is swept by nothing has to be swept by something first."""
+    def _sweep_manually(self) -> None:
+        """Do what a scan of the table would do if there is no entry: judge every write of the cell, and remove a
+        sentinel from a thorough table. A table with the strategy nothing has to get another one first."""
         store: Store = self.store
         if self.strategy is SweepStrategy.NOTHING:
             self._change_strategy(SweepStrategy.CONSERVATIVE)
         if self.strategy is SweepStrategy.THOROUGH:
             store.delete_ranges(self.table, [VersionRange(CELL, SENTINEL_TS, SENTINEL_TS + 1)])
-        view = SweepView.published(store, Horizon(MAX_TS, self.clock.now_ms()), dry_run=True)
+        view = SweepView.publish(store, Horizon(MAX_TS, self.clock.now_ms()), dry_run=True)
         outcomes = CommitTable(store).abort([ts for ts in self.stored() if ts >= 0])
         table_id = TableIds(store).id_of(self.table)
         values = {ts: store.get(self.table, {CELL: ts + 1})[CELL].value for ts in outcomes}

@@ -1,12 +1,11 @@
-"""What a store that is never swept would say. Shares no code with the product: dictionaries and `max`.
+"""The answers of a store that is never swept. Shares no code with the product: dictionaries and `max`.
 
-The journal holds every write that was ever attempted; the outcomes come from outside. A reader at t sees, of the
+The journal holds every write that was ever attempted, and the outcomes come from outside. A reader at t sees, of the
 transactions that started and committed before t, the write with the greatest start.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 Place = tuple[str, bytes, bytes]
@@ -18,9 +17,7 @@ class Journal:
     writes: dict[int, dict[Place, bytes]] = field(default_factory=dict)
     """By start timestamp; an empty value is a delete."""
     emptied: dict[str, int] = field(default_factory=dict)
-    """Tables that were truncated, and the mark: what started before it is gone."""
-    in_limbo: Counter[str] = field(default_factory=Counter)
-    """Truncations under way, or broken off, by table: nobody can say what they have removed."""
+    """Truncated tables and their marks: what started below the mark is gone."""
 
     def seen(self, place: Place, t: int, commits: dict[int, int]) -> bytes:
         """What a reader at t sees, empty for nothing or a delete."""
@@ -28,7 +25,7 @@ class Journal:
         return b"" if start is None else self.writes[start][place]
 
     def of(self, place: Place) -> dict[int, bytes]:
-        """Every write of a cell that a truncation did not take."""
+        """Every write of a cell that no truncation has removed."""
         gone = self.emptied.get(place[0], 0)
         return {start: written[place] for start, written in self.writes.items() if place in written and start >= gone}
 
@@ -38,6 +35,6 @@ class Journal:
 
 
 def seen_in(versions: dict[int, bytes], t: int, commits: dict[int, int]) -> bytes:
-    """The same question, asked of what is really stored for a cell."""
+    """The same answer, from what is really stored for a cell."""
     visible = [ts for ts in versions if -1 < ts < t and -1 < commits.get(ts, -1) < t]
     return versions[max(visible)] if visible else b""

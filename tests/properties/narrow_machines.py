@@ -1,15 +1,23 @@
-"""Parts of what can happen to a store, each searched on its own: a search of the same length goes deeper there."""
+"""Parts of what can happen to a store, each searched separately: a search of the same length goes deeper there."""
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from collections.abc import Callable
+from typing import Any
 
-from sweep_tasks.catalog import Catalog
-from sweep_tasks.model import Cell, Span, TableRef
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from sweep_tasks.model import Cell, ConflictHandling, Span, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode
+from sweep_tasks.queue import writer
 from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.store import Store
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.transactions import TransactionManager
 from tests.properties.sweep_machine import (
     CELLS,
     MOST_AT_ONCE,
@@ -21,10 +29,11 @@ from tests.properties.sweep_machine import (
     up_to,
     whose,
 )
+from tests.support.simulation import InPieces, Process
 
 
 class Protecting(SweptStore):
-    """Only what matters around protections."""
+    """Only what matters for protections."""
 
     administrate = misfortune = step = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
 
@@ -45,14 +54,14 @@ class Racing(SweptStore):
 
 
 class Refused(Racing):
-    """Protections that come too late, while nobody has told them yet."""
+    """Protections that come too late, before they are refused."""
 
     steps = 15
     protects = False
 
     @rule(back=st.integers(4, 12), table=tables)
     def protect(self, back: int, table: TableRef) -> None:
-        """Of a version that is swept by then."""
+        """At a version that is already swept."""
         super().history(table, CELLS[0], None, False)
         self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
         if len(ProtectionCatalog(self.shared, SETTINGS, self.clock).records()) < MOST_AT_ONCE:
@@ -66,7 +75,7 @@ class Refused(Racing):
 
 
 class Dying(SweptStore):
-    """Writers and sweepers that do not live to see the end of what they began."""
+    """Writers and sweepers that die before they end."""
 
     protects = False
     administrate = protect = release_or_move = step = None  # type: ignore[assignment]
@@ -75,7 +84,7 @@ class Dying(SweptStore):
 
 
 class Halting(SweptStore):
-    """Sweeps of a partition that is full, which die before they have removed what they are done with."""
+    """Sweeps of a partition that is complete, which die before they have cleaned it."""
 
     steps = 15
     protects = False
@@ -112,7 +121,7 @@ class Stopping(SweptStore):
 
 
 class Leasing(SweptStore):
-    """Transactions that begin while the immutable timestamp is being worked out."""
+    """Transactions that begin while the immutable timestamp is computed."""
 
     protects = False
 
@@ -134,11 +143,159 @@ class Leasing(SweptStore):
 
 
 class Crashing(SweptStore):
-    """Writers and sweepers, and all that can befall them."""
+    """Writers and sweepers, and everything that can happen to them."""
 
     protects = False
     administrate = protect = release_or_move = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
+
+
+class Tearing(SweptStore):
+    """Bulk calls that are interrupted, or end, between two of their cells."""
+
+    steps = 15
+    protects = False
+
+    @initialize(backwards=st.booleans())
+    def choose_an_order(self, backwards: bool) -> None:
+        """Of the cells of a call."""
+        self.backwards = backwards
+
+    def _process(self, work: Callable[[Store], Any]) -> Process[object]:
+        return super()._process(lambda store: work(InPieces(store, self.backwards)))
+
+    def _write_all(self, table: TableRef, delete: bool, brink: str | None) -> None:
+        self._start(lambda store: self._transact(store, [(table, cell, delete) for cell in CELLS]), brink)
+
+    @rule(table=tables, delete=st.booleans(), brink=st.sampled_from(["put#3", "put#4", "put#5"]))
+    def write(self, table: TableRef, delete: bool, brink: str) -> None:
+        """The mark, two entries, two values."""
+        self._write_all(table, delete, brink)
+
+    @rule(
+        table=tables,
+        delete=st.booleans(),
+        brink=st.sampled_from(["add_sentinels#2", "delete_ranges#2", "delete_everywhere#2"]),
+    )
+    def sweep(self, table: TableRef, delete: bool, brink: str) -> None:
+        """While no other writer is open: the horizon would stop at the oldest one."""
+        while self.running:
+            self.go_on(0, None)
+        self._write_all(table, False, None)
+        self._write_all(table, delete, None)
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), brink)
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose, what=st.sampled_from(["before", "unanswered"]))
+    def misfortune(self, who: int, what: str) -> None:
+        process = self.running[who % len(self.running)]
+        super().misfortune(who, what)
+        process.run_to_end()
+        self._sort_out()
+
+    administrate = protect = release_or_move = step = read = history = let_time_pass = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+
+
+class Dedicated(SweptStore):
+    """Transactions so large that the queue keeps them in dedicated rows, and sweeps that die among these."""
+
+    steps = 8
+    protects = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sizes = pytest.MonkeyPatch()
+        self._sizes.setattr(writer, "SHARED_WRITES", 1)
+
+    @initialize(writes=st.sampled_from([1, 2]))
+    def choose_a_size(self, writes: int) -> None:
+        """Two rows of one page, or one row of two pages, where a batch has one entry."""
+        self._sizes.setattr(writer, "DEDICATED_WRITES", writes)
+
+    @rule(table=tables, brink=st.sampled_from(["delete_ranges#5", "delete_rows#3"]), dies=st.booleans())
+    def sweep(self, table: TableRef, brink: str, dies: bool) -> None:
+        """A complete partition up to its shared row, or the next one up to the last page."""
+        self._write_all(table, None)
+        self._reach_the_next_partition()
+        self._write_all(table, None)
+        self._start(lambda store: self._sweep(store, QUEUES, 1), brink)
+        if dies and self.running:
+            super().misfortune(-1, "before")
+
+    def _write_all(self, table: TableRef, brink: str | None) -> None:
+        self._start(lambda store: self._transact(store, [(table, cell, False) for cell in CELLS]), brink)
+
+    @rule(table=tables, brink=up_to("put#2", "put#3", "put#4"))
+    def write(self, table: TableRef, brink: str | None) -> None:
+        self._write_all(table, brink)
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose)
+    def misfortune(self, who: int) -> None:
+        super().misfortune(who, "before")
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self._sizes.undo()
+
+    administrate = protect = release_or_move = step = read = history = let_time_pass = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+
+
+class Counting(SweptStore):
+    """Counters that several transactions increment at once while they are swept: the first committer wins, and no count
+    is lost."""
+
+    steps = 15
+    protects = False
+    conflicts = ConflictHandling.FIRST_COMMITTER_WINS
+
+    def _count(self, store: Store, table: TableRef) -> None:
+        """A counter at three is deleted, and counts from the beginning."""
+        queue = QueueWriter(store)
+        manager = TransactionManager(store, SETTINGS, queue=queue, clock=self.clock, renew_leases=False)
+        tx = manager.transaction()
+        assert tx.lease
+        self.leases[tx.lease.ts] = tx.start
+        count = int(tx.get(table, *CELLS[0]) or 0) + 1
+        self.journal.writes[tx.start] = {(str(table), *CELLS[0]): b"" if count == 3 else b"%d" % count}
+        if count == 3:
+            tx.delete(table, *CELLS[0])
+        else:
+            tx.put(table, *CELLS[0], b"%d" % count)
+        tx.commit()
+
+    @initialize(table=tables)
+    def choose_a_table(self, table: TableRef) -> None:
+        self.table = table
+
+    @rule(brink=st.sampled_from([None, "put", "put", "newest"]))
+    def write(self, brink: str | None) -> None:
+        self._start(lambda store: self._count(store, self.table), brink)
+
+    @rule()
+    def sweep(self) -> None:
+        self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose)
+    def go_on(self, who: int) -> None:
+        super().go_on(who, None)
+
+    @invariant()
+    def no_count_is_lost(self) -> None:
+        commits = self._commits()
+        for table in TABLES:
+            written = self.journal.of((str(table), *CELLS[0]))
+            committed = sorted(start for start in written if commits.get(start, -1) > -1)
+            for number, start in enumerate(committed, 1):
+                assert int(written[start] or 3) == (number - 1) % 3 + 1, f"{start} of {committed} lost a count"
+
+    history = read = administrate = protect = release_or_move = misfortune = let_time_pass = None  # type: ignore[assignment]
+    step = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Administering(SweptStore):
@@ -150,7 +307,7 @@ class Administering(SweptStore):
 
 
 class Retaining(SweptStore):
-    """Tables that are given a retention and lose it, and what one sweep parks for it while another stands still."""
+    """Tables that get and lose a retention, and what one sweep parks for it while another stops."""
 
     protects = False
 
@@ -168,14 +325,14 @@ class Retaining(SweptStore):
 
 
 class Lacking(SweptStore):
-    """Delete markers that go while a copy is missing, and records that hold them up."""
+    """Delete markers that are removed while a replica is unavailable, and records that hold them."""
 
     administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
 
 class Missing(Lacking):
-    """A copy that goes and comes back, and nobody who protects anything or stands still meanwhile."""
+    """A replica that becomes unavailable and comes back, without protections and without processes that stop."""
 
     protects = False
 
@@ -187,13 +344,13 @@ class Missing(Lacking):
 
 
 class Pausing(SweptStore):
-    """Tables and sweeps that are paused and resumed, whatever else is under way."""
+    """Tables and sweeps that are paused and resumed, whatever else is running."""
 
     administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
 
 
 class Paused(Pausing):
-    """The same, and nothing else under way."""
+    """The same, with nothing else running."""
 
     steps = 15
     protects = False

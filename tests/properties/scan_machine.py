@@ -1,7 +1,7 @@
-"""The machine of `sweep_machine.py` with table scans beside the targeted sweep, on the same store and at once.
+"""The machine of `sweep_machine.py` with table scans beside the targeted sweep, on the same store at the same time.
 
-A scan is one more process that may stand still anywhere, die, be taken up by another while it only seemed dead, or
-sweep less far than others. Some writers announce nothing in the queue: what they leave is for scans alone to find.
+A scan is one more process that may stop anywhere, die, be taken over by another while it only seemed dead, or sweep to
+a lower timestamp than others. Some writers add no entries to the queue: only scans find what they leave.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import LegacySweepOutdated, NotFound
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, Span, TableRef
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store import Store
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
 from tests.properties.model import seen_in
 from tests.properties.sweep_machine import (
     CELLS,
@@ -64,7 +64,7 @@ class Scanning(SweptStore):
         table=tables, cell=cells, mode=st.sampled_from([None, *Mode]), deletes=st.tuples(st.booleans(), st.booleans())
     )
     def older_than_the_queue(self, table: TableRef, cell: Cell, mode: Mode | None, deletes: tuple[bool, bool]) -> None:
-        """As `history`, three versions deep, and no queue knows of it."""
+        """Like `history`, three versions deep, without queue entries."""
         for number, delete in enumerate((False, *deletes)):
             if number == 1 and mode and self.protects:
                 self._start(lambda store: self._protect(store, 0, mode, table, Span()), None)
@@ -72,7 +72,7 @@ class Scanning(SweptStore):
 
     def sweep_all(self) -> None:
         super().sweep_all()
-        for table in TABLES:
+        for table in self.shared.tables(TABLES.keys()):  # a process may have died between a drop and a create
             self._scan(self.shared, table, 1_000)
 
 
@@ -93,7 +93,7 @@ class ScanRacing(Scanning):
 
 
 class ScanOvertaken(ScanRacing):
-    """Protections that come while a scan stands still."""
+    """Protections that are added while a scan stops."""
 
     steps = 10
 
@@ -117,8 +117,8 @@ class ScanOvertaken(ScanRacing):
 
 
 class ScanAlone(Scanning):
-    """Scans and writers that nobody announced, who may die or stand still, and nobody else. A cell is never without a
-    sentinel when something of it is gone."""
+    """Scans and writers without queue entries, which may die or stop, and no other processes. A cell always has a
+    sentinel when a version of it was removed."""
 
     protects = False
     administrate = protect = release_or_move = read = write = sweep = step = history = None  # type: ignore[assignment]
@@ -134,8 +134,8 @@ class ScanAlone(Scanning):
         super().let_time_pass(35, False)
 
     @invariant()
-    def whoever_finds_nothing_where_something_was_finds_a_sentinel(self) -> None:
-        """The guard of readers that know no threshold."""
+    def a_reader_that_finds_nothing_where_something_was_finds_a_sentinel(self) -> None:
+        """The guard of readers that do not know the threshold."""
         commits, stored = self._commits(), self._stored()
         least = Thresholds(self.shared).of_tables([CONSERVATIVE])[CONSERVATIVE].for_readers
         for cell in CELLS:
@@ -149,8 +149,8 @@ class ScanAlone(Scanning):
 
 
 class ScanHalting(ScanAlone):
-    """Scans that stand still, or stop, around what they remove, or short of the newest commit; and writers that stand
-    still before they commit until a scan has given them up."""
+    """Scans that stop around a removal, or below the newest commit, and writers that stop before they commit until a
+    scan has aborted them."""
 
     steps = 15
 
@@ -177,14 +177,14 @@ class ScanHalting(ScanAlone):
 
 
 class ScanLacking(Scanning):
-    """Delete markers that go while a copy is missing, and records that hold them up."""
+    """Delete markers that are removed while a replica is unavailable, and records that hold them."""
 
     administrate = step = read = look_at_the_immutable_timestamp = write = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
     @rule(cell=cells, back=st.sampled_from([0, 0, 2]), batch=batches, brink=scanning)
     def scan(self, cell: Cell, back: int, batch: int, brink: str | None) -> None:
-        """One more delete, so that there is a marker to go."""
+        """One more delete, so that there is a marker to remove."""
         if len(self.running) < MOST_AT_ONCE:
             self._start(lambda store: self._transact(store, [(THOROUGH, cell, True)], queued=False), None)
         self._start(lambda store: self._scan(store, THOROUGH, batch, back), brink)

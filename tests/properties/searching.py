@@ -1,8 +1,8 @@
-"""How long a search for a counter-example is, and how to search for a mistake that was planted.
+"""The length of a search for a counter-example, and the search for a planted mistake.
 
-A search for a planted mistake stops at the first example that shows it. How many examples that took is on record beside
-the mistake: the most of at least five searches that started in different places. A search of the real code is three
-times as long as its machine needs for the slowest of its mistakes. `make test-long` searches wider.
+A search for a planted mistake stops at the first example that shows it. The number of examples that it took is recorded
+beside the mistake: the most of at least five searches that started in different places. A search of the real code is
+three times as long as its machine needs for the slowest of its mistakes. `make test-long` searches wider.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Patch = pytest.MonkeyPatch
 
 class Searched(RuleBasedStateMachine):
     steps: int
-    """How many there are in an example. The less can happen in a machine, the fewer it takes to show what is wrong, and
-    the sooner later ones hide it."""
+    """The number of steps in an example. The less can happen in a machine, the fewer steps it takes to show a mistake,
+    and the sooner later ones hide it."""
 
 
 Machine = type[Searched]
@@ -30,17 +30,17 @@ LEAST = 15
 """For a machine that no planted mistake depends on."""
 WIDE = int(os.environ.get("SWEEPFLOW_TEST_EXAMPLES", "0"))
 ROUNDS, IN_A_ROUND = 200, 10
-"""Each round starts somewhere else, the same everywhere. Which examples a search tries depends on the whole code (also
-on constants that it finds in there), so that one round alone may miss a mistake after any change. Rounds are short: the
-examples of a round resemble each other, and ten rounds of ten find most mistakes sooner than two of fifty."""
+"""Each round starts somewhere else, the same on every machine. Which examples a search runs depends on the whole code
+(also on constants in it), so one round alone may miss a mistake after any change. Rounds are short: the examples of a
+round resemble each other, and ten rounds of ten find most mistakes sooner than two of fifty."""
 
 
 class Mistake(NamedTuple):
     make: Callable[[Patch], None]
     machine: Machine
-    """What has to find it."""
+    """The machine that has to find it."""
     after: int
-    """The examples that were tried until it was caught."""
+    """The number of examples until it was caught."""
 
 
 class Mistakes(dict[str, Mistake]):
@@ -58,12 +58,12 @@ class Mistakes(dict[str, Mistake]):
 
 
 def length(caught_after: Iterable[int]) -> int:
-    """How many examples a search of the real code tries, given when each of its mistakes was caught."""
+    """Return how many examples a search of the real code runs, given when each of its mistakes was caught."""
     return max(LEAST, *(3 * after for after in caught_after), WIDE)
 
 
 def find_nothing(machine: Machine, examples: int) -> None:
-    """In short rounds as well, or in one long search if it is to be wide."""
+    """Search in short rounds too, or in one long search if it is to be wide."""
     if WIDE:
         run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=machine.steps))
         return
@@ -74,7 +74,7 @@ def find_nothing(machine: Machine, examples: int) -> None:
 
 
 def search(machine: Machine) -> None:
-    """Up to the first counter-example, which is not made smaller: that would take longer than the search."""
+    """Search up to the first counter-example, which is not shrunk: that would take longer than the search."""
     found = settings(max_examples=IN_A_ROUND, stateful_step_count=machine.steps, phases=[Phase.generate], database=None)
     for number in range(ROUNDS):
         run_state_machine_as_test(seed(number)(type(machine.__name__, (machine,), {})), settings=found)

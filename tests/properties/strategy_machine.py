@@ -1,9 +1,9 @@
-"""Tables that change their strategy, to nothing and back as well, while writers, sweeps and scans are at work.
+"""Tables that change their strategy, also to nothing and back, while writers, sweeps and scans run.
 
-In the end only those tables are scanned that have a scan on record as due: whatever else is left over by then, a change
-has forgotten. Time passes slowly, so that nobody loses a lease and comes back from the dead: a writer that announces
-nothing and comes later than that is for the next scan to find, whenever it is. Sweeps do not stand still for the same
-reason, scans do.
+In the end only tables are scanned that have a scan recorded as due. Whatever else is left then was forgotten by a
+change. Time passes slowly, so that no process loses a lease and continues afterwards: a writer without queue entries
+that comes later than that is found by the next scan, whenever it runs. Sweeps do not stop for the same reason, scans
+do.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Collection
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from sweep_tasks.catalog import Catalog
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.queue.progress import QUEUES
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.tables.catalog import Catalog
 from tests.properties.scan_machine import Scanning
 from tests.properties.sweep_machine import TABLES, SweptStore, cells, tables, up_to
 
@@ -40,7 +40,7 @@ class Changing(Scanning):
     @rule()
     def let_time_pass(self) -> None:
         self.clock.advance(0.1)
-        Puncher(self.shared).punch(TimestampService(self.shared), self.clock)
+        ClockHistory(self.shared).record_now(TimestampService(self.shared), self.clock, 900)
 
     @precondition(lambda self: self.running)
     @rule(who=st.integers(0, 3))
@@ -73,13 +73,13 @@ class Changing(Scanning):
 
 
 class ChangingAlone(Changing):
-    """Changes and scans one after the other; some of the scans stop short of what a change has made due."""
+    """Changes and scans one after the other. Some scans stop below what a change has made due."""
 
     steps = 10
 
     @rule(table=tables, cell=cells, strategy=st.sampled_from(QUEUES))
     def change_strategy(self, table: TableRef, cell: Cell, strategy: SweepStrategy) -> None:
-        """From nothing, and what was written by then is in no queue."""
+        """From nothing: what was written by then is in no queue."""
         super().change_strategy(table, SweepStrategy.NOTHING, None)
         self.history(table, cell, None, False)
         super().change_strategy(table, strategy, None)

@@ -1,10 +1,10 @@
-"""Everything that can happen to a store at once: writers, sweepers, protectors, administrators, and bad luck.
+"""Everything that can happen to a store at once: writers, sweepers, protectors, administrators, and failures.
 
-All of them are simulated processes that run one store call at a time, so that any may stand still anywhere for as long
-as it likes (a zombie), crash before or after any call, or lose an answer. After every step the store is compared with
-the plain model: every reader at or above a table's threshold, and every protected reader, must see what an unswept
-store would show, also if a copy that was missing brings back what it still has. At the end, with all copies there,
-everything released, time passed and swept, nothing may be left over.
+All of them are simulated processes that run one store call at a time. Any of them may stop anywhere for any time (a
+zombie), crash before or after any call, or lose an answer. After every step the store is compared with the plain model:
+every reader at or above a table's threshold, and every protected reader, must see what an unswept store would show,
+also if an unavailable replica brings back what it still holds. At the end, with all replicas available, everything
+released, time passed and everything swept, nothing may be left over.
 """
 
 from __future__ import annotations
@@ -15,10 +15,25 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import BadValue, SweepflowError
-from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.coordination import leases as product
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.leases import Leases
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.errors import SweepflowError
+from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.model import (
+    SENTINEL_TS,
+    Cell,
+    ConflictHandling,
+    ScanReason,
+    Span,
+    SweepStrategy,
+    TableMetadata,
+    TableRef,
+)
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.queue.encoding import FINE, read_cells_column, read_cells_row
@@ -26,17 +41,13 @@ from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import ProcessCrashed
-from sweep_tasks.store.system import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
-from sweep_tasks.sweep.engine import SweepOptions
-from sweep_tasks.sweep.pauses import Pauses
+from sweep_tasks.store.schema import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.timestamps import immutable as product
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.properties.model import Journal, Place, seen_in
 from tests.properties.searching import Searched
 from tests.support.copies import CopiesStore, Missing
@@ -46,7 +57,7 @@ CONSERVATIVE = TableRef.parse("app.conservative")
 THOROUGH = TableRef.parse("app.thorough")
 TABLES = {CONSERVATIVE: SweepStrategy.CONSERVATIVE, THOROUGH: SweepStrategy.THOROUGH}
 CELLS = [Cell(b"a", b"c"), Cell(b"b", b"c")]
-SETTINGS = Settings(retention_s=0, grace_s=1_000, lease_ttl_s=30, writer_wait_s=60)
+SETTINGS = Settings(retention_s=0, grace_s=1_000, lease_ttl_s=30, writer_wait_s=60, legacy_versions_per_s=0)
 MOST_AT_ONCE = 4
 
 tables = st.sampled_from(list(TABLES))
@@ -57,7 +68,7 @@ spans = st.sampled_from([Span(), Span(b"a", b"b"), Span(b"b")])
 
 
 def up_to(*calls: str) -> st.SearchStrategy[str | None]:
-    """The calls at whose brink something may stand still, `put#2` for the second of its kind; None runs through."""
+    """The calls before which a process may stop, `put#2` for the second of its kind; None runs to the end."""
     return st.sampled_from([None, None, *calls])
 
 
@@ -68,19 +79,23 @@ sweeping = up_to(
     "delete_rows",
 )  # fmt: skip
 protecting = up_to("tables#2", "compare_and_set", "compare_and_set#2")
-administrating = up_to("update", "compare_and_set", "delete_versions", "read_rows")
+administrating = up_to(
+    "update", "compare_and_set", "delete_versions", "read_rows", "alter_table", "alter_table#2", "remove_table",
+    "create_table",
+)  # fmt: skip
 anything = st.none() | up_to("update", "put", "read_rows", "delete_ranges", "delete_rows", "tables", "put_if_absent")
 
 
 class SweptStore(Searched):
     steps = 50
+    conflicts = ConflictHandling.NONE
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = SharedClock()
         self.shared = CopiesStore(self.clock)
         for table, strategy in TABLES.items():
-            self.shared.create_table(table, TableMetadata(strategy, ConflictHandling.NONE))
+            self.shared.create_table(table, TableMetadata(strategy, self.conflicts))
         self.journal = Journal()
         self.running: list[Process[object]] = []
         self.reads: list[tuple[Place, int, bytes]] = []
@@ -123,7 +138,7 @@ class SweptStore(Searched):
 
     @rule(table=tables, cell=cells, mode=st.sampled_from([None, *Mode]), delete=st.booleans())
     def history(self, table: TableRef, cell: Cell, mode: Mode | None, delete: bool) -> None:
-        """A version, perhaps protected, and another on top of it: what most of the rules are about."""
+        """A version, perhaps protected, and another one above it: what most of the rules are about."""
         self._start(lambda store: self._transact(store, [(table, cell, False)]), None)
         if mode and self.protects:
             self._start(lambda store: self._protect(store, 0, mode, table, Span()), None)
@@ -132,7 +147,7 @@ class SweptStore(Searched):
     # --- readers ------------------------------------------------------------------------------------------------
 
     def _read_at_a_record(self, table: TableRef, cell: Cell, which: int) -> None:
-        """Whatever its state."""
+        """In any state."""
         records = sorted(ProtectionCatalog(self.shared, SETTINGS, self.clock).records(), key=lambda record: record.id)
         if records:
             at = records[which % len(records)].ts
@@ -209,23 +224,27 @@ class SweptStore(Searched):
     # --- administrators -------------------------------------------------------------------------------------------
 
     @rule(
-        what=st.sampled_from(["shards", "retention", "strategy", "truncate"]),
+        what=st.sampled_from(["shards", "retention", "strategy", "truncate", "truncate", "drop and create"]),
         table=tables,
         retention_s=st.sampled_from([None, 5, 50]),
         brink=administrating,
     )
     def administrate(self, what: str, table: TableRef, retention_s: int | None, brink: str | None) -> None:
-        metadata = self.shared.tables()[table]
-        if what == "shards":
+        metadata = self.shared.catalog_rows()[table]
+        if metadata.is_gone:
+            self._start(lambda store: self._create(store, table), brink)
+        elif what == "shards":
             self._start(lambda store: Progress(store).raise_shards(3), brink)
         elif what == "retention":
-            self._start(lambda store: Catalog(store).change(table, metadata.strategy, retention_s), brink)
+            self._start(lambda store: self._catalog(store).change(table, metadata.strategy, retention_s), brink)
         elif what == "strategy":
             other = next(each for each in QUEUES if each is not metadata.strategy)
             self.changed_strategy.add(table)
-            self._start(lambda store: Catalog(store).change(table, other, metadata.retention_s), brink)
+            self._start(lambda store: self._catalog(store).change(table, other, metadata.retention_s), brink)
+        elif what == "truncate":
+            self._start(lambda store: self._catalog(store).truncate(table), brink)
         else:
-            self._start(lambda store: self._truncate(store, table), brink)
+            self._start(lambda store: self._drop_and_create(store, table), brink)
 
     @rule(table=st.sampled_from([None, *TABLES]), brink=up_to("put_if_absent", "compare_and_set"))
     def pause_or_resume(self, table: TableRef | None, brink: str | None) -> None:
@@ -234,20 +253,19 @@ class SweptStore(Searched):
         if paused:
             self._start(lambda store: Pauses(store, self.clock).resume(table), brink)
         else:
-            self._start(lambda store: Pauses(store, self.clock).pause(table, "somebody", "for a reason"), brink)
+            self._start(lambda store: Pauses(store, self.clock).pause(table, "an operator", "for a reason"), brink)
 
-    def _truncate(self, store: Store, table: TableRef) -> None:
-        name = str(table)
-        self.journal.in_limbo[name] += 1
-        try:
-            Catalog(store).truncate(table)
-        except BadValue:
-            self.journal.in_limbo[name] -= 1
-            raise
-        self.journal.in_limbo[name] -= 1
-        self.journal.emptied[name] = Thresholds(self.shared).marks([table])[table]
+    def _catalog(self, store: Store) -> Catalog:
+        return Catalog(store, self.clock, SETTINGS.emptying_wait_s)
 
-    # --- time and bad luck ----------------------------------------------------------------------------------------
+    def _create(self, store: Store, table: TableRef) -> None:
+        self._catalog(store).create(table, TableMetadata(TABLES[table], self.conflicts))
+
+    def _drop_and_create(self, store: Store, table: TableRef) -> None:
+        self._catalog(store).drop(table)
+        self._create(store, table)
+
+    # --- time and failures ----------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([1, 10, 35]), next_partition=st.booleans())
     def let_time_pass(self, seconds: int, next_partition: bool) -> None:
@@ -255,7 +273,7 @@ class SweptStore(Searched):
         service = TimestampService(self.shared)
         if next_partition:
             self._reach_the_next_partition()
-        Puncher(self.shared).punch(service, self.clock)
+        ClockHistory(self.shared).record_now(service, self.clock, 900)
 
     def _reach_the_next_partition(self) -> None:
         service = TimestampService(self.shared)
@@ -301,8 +319,7 @@ class SweptStore(Searched):
         return process
 
     def _start(self, work: Callable[[Store], Any], brink: str | None) -> None:
-        """Runs up to the brink of a call while all others stand still; without one, or if too many stand about already,
-        to its end."""
+        """Run up to a call while all others stop; without one, or if too many have stopped already, to the end."""
         crowded = len(self.running) >= MOST_AT_ONCE
         self._up_to(self._process(work), None if crowded else brink)
         self._sort_out()
@@ -329,11 +346,12 @@ class SweptStore(Searched):
             (str(table), row, column): dict(versions)
             for table in TABLES
             for row, columns in self.shared.contents[table].rows.items()
+            if not self.shared.contents[table].metadata.is_gone
             for column, versions in columns.items()
         }
 
     def _what_readers_may_find(self) -> dict[Place, list[dict[int, bytes]]]:
-        """What is stored, and what becomes of it by anything that a missing copy may bring back."""
+        """What is stored, and what it becomes with anything that an unavailable replica may bring back."""
         found = {place: [versions] for place, versions in self._stored().items()}
         for table, cell, versions in self.shared.brought_back():
             found.setdefault((str(table), *cell), [{}]).append(versions)
@@ -350,18 +368,17 @@ class SweptStore(Searched):
         records = [
             r for r in ProtectionCatalog(self.shared, SETTINGS, self.clock).records() if r.state is State.ACCEPTED
         ]
-        for table, threshold in Thresholds(self.shared).of_tables(TABLES.keys()).items():
-            if self.journal.in_limbo[str(table)]:
-                continue
+        for table, threshold in Thresholds(self.shared).of_tables(self.shared.tables(TABLES.keys()).keys()).items():
+            mark = self.journal.emptied[str(table)] = threshold.mark
             for cell in CELLS:
                 place = (str(table), *cell)
                 least = threshold.for_readers
-                written, stored = self.journal.of(place), found.get(place, [{}])
-                # In between, no reader sees anything else.
+                written = self.journal.of(place)
+                stored = [_existing(versions, mark) for versions in found.get(place, [{}])]
+                # Between these, readers see nothing else.
                 starts = {*written, *(ts for versions in stored for ts in versions)}
                 moments = {latest, *(commits[start] + 1 for start in starts if commits.get(start, -1) > -1)}
                 why = dict.fromkeys((t for t in moments if t >= least), f"threshold {least}") | {least: "the threshold"}
-                mark = self.journal.emptied.get(str(table), 0)
                 for record in records:
                     if any(t.table == table and cell.row in t.rows for t in record.targets) and record.ts >= mark:
                         kept = [t for t in moments if t >= record.ts] if record.mode is Mode.AFTER else []
@@ -375,8 +392,9 @@ class SweptStore(Searched):
     @invariant()
     def nothing_moves_down(self) -> None:
         now: dict[object, int] = dict(Progress(self.shared).all())
-        for table, threshold in Thresholds(self.shared).of_tables(TABLES.keys()).items():
+        for table, threshold in Thresholds(self.shared).of_tables(self.shared.tables(TABLES.keys()).keys()).items():
             now[table, "mark"] = threshold.mark
+            now[table, "incarnation"] = threshold.metadata.incarnation
             now |= {(table, strategy): ts for strategy, ts in threshold.by_strategy.items()}
         for what, value in now.items():
             assert value >= self.highest.get(what, -1), f"{what} moved down to {value}"
@@ -416,8 +434,8 @@ class SweptStore(Searched):
     def _check_reads(self) -> None:
         commits = self._commits()
         for place, at, value in self.reads:
-            if self.journal.in_limbo[place[0]] or place[0] in self.journal.emptied:
-                continue
+            marks = self.shared.marks[TableRef.parse(place[0])]
+            self.journal.emptied[place[0]] = max(mark for mark in marks if mark <= at)
             expected = self.journal.seen(place, at, commits)
             assert value == expected, f"a reader of {place} at {at} was told {value!r}, should be {expected!r}"
 
@@ -437,9 +455,14 @@ class SweptStore(Searched):
         for _ in range(2):
             self.clock.advance(2 * SETTINGS.grace_s)
             self.sweep_all()
+        for table, metadata in self.shared.tables(TABLES.keys()).items():
+            if metadata.scan_due and metadata.scan_due.why is ScanReason.TRUNCATED:
+                order = LegacyOrder(table)
+                scan = LegacySweep(self.shared, SETTINGS, self.clock)
+                scan.work(scan.start(order, take_over=True), order)
 
     def sweep_all(self) -> None:
-        Puncher(self.shared).punch(TimestampService(self.shared), self.clock)
+        ClockHistory(self.shared).record_now(TimestampService(self.shared), self.clock, 900)
         self.clock.advance(55)
         for strategy in QUEUES:
             self._sweep(self.shared, [strategy], 1_000)
@@ -452,6 +475,7 @@ class SweptStore(Searched):
             assert self.shared.contents[queue].rows == {}, f"{queue} is not empty"
         for place, versions in stored.items():
             table = TableRef.parse(place[0])
+            self.journal.emptied[place[0]] = self.shared.tables()[table].mark
             newest = self.journal.newest(place, 2**62, commits)
             allowed = {newest} if newest is not None else set()
             thorough = self.shared.tables()[table].strategy is SweepStrategy.THOROUGH
@@ -465,4 +489,9 @@ class SweptStore(Searched):
 
     @initialize()
     def start_the_clock(self) -> None:
-        Puncher(self.shared).punch(TimestampService(self.shared), self.clock)
+        ClockHistory(self.shared).record_now(TimestampService(self.shared), self.clock, 900)
+
+
+def _existing(versions: dict[int, bytes], mark: int) -> dict[int, bytes]:
+    """A version that started below the mark does not exist, whatever is stored."""
+    return {ts: value for ts, value in versions.items() if ts >= mark or ts == SENTINEL_TS}

@@ -1,4 +1,4 @@
-"""Every order of calls that a few processes can make, tried with the real code, and proof that a wrong one is found."""
+"""Every order of calls that a few processes can make, run with the real code, and proof that a wrong one is found."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ import pytest
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store import Store
-from sweep_tasks.store.system import PROTECTIONS, THRESHOLDS
+from sweep_tasks.store.schema import PROTECTIONS, THRESHOLDS
+from sweep_tasks.tables import catalog
+from tests.interleavings.emptying import EMPTYING, NEW, write
+from tests.interleavings.emptying import WIDER as EMPTYING_WIDER
+from tests.interleavings.emptying import Scenario as Emptying
+from tests.interleavings.emptying_reversed import REVERSED
 from tests.interleavings.old_news import looking_first
 from tests.interleavings.processes import Actor
 from tests.interleavings.scenarios import RECORDS, THREE, WIDER, WITH_A_SWEEP, Scenario
 from tests.interleavings.search import Contents, Explored, Search, State, Violation
-from tests.interleavings.world import TABLE, A, World, change, move, protect, read, sweep, truncate
+from tests.interleavings.world import TABLE, A, World, change, move, protect, read, sweep, sweep_everything, truncate
 
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -28,9 +33,7 @@ STRATEGIES = [SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH]
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", WITH_A_SWEEP)
-def test_no_order_of_calls_does_harm_while_a_sweep_and_somebody_else_are_at_work(
-    name: str, strategy: SweepStrategy
-) -> None:
+def test_no_order_of_calls_does_harm_while_a_sweep_and_another_process_run(name: str, strategy: SweepStrategy) -> None:
     nothing_goes_wrong(WITH_A_SWEEP[name](strategy))
 
 
@@ -42,6 +45,18 @@ def test_no_order_of_calls_does_harm_while_two_change_the_records(name: str) -> 
 @pytest.mark.parametrize("name", THREE)
 def test_no_order_of_calls_does_harm_while_three_are_at_work(name: str) -> None:
     nothing_goes_wrong(THREE[name]())
+
+
+@pytest.mark.parametrize("name", EMPTYING)
+def test_no_order_of_calls_does_harm_while_a_table_is_emptied(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)  # two processes that take over from each other would continue for long
+    nothing_goes_wrong(EMPTYING[name]())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", EMPTYING_WIDER)
+def test_no_order_of_calls_of_three_does_harm_while_a_table_is_emptied(name: str) -> None:
+    nothing_goes_wrong(EMPTYING_WIDER[name]())
 
 
 @pytest.mark.long
@@ -67,7 +82,7 @@ def test_no_order_of_calls_does_harm_while_two_change_the_records_and_an_answer_
     nothing_goes_wrong(RECORDS[name](), lost_answers=1)
 
 
-def nothing_goes_wrong(scenario: Scenario, lost_answers: int = 0) -> None:
+def nothing_goes_wrong(scenario: Scenario | Emptying, lost_answers: int = 0) -> None:
     explored = scenario.explore(lost_answers)
     sys.stdout.write(f"{explored}\n")
     assert scenario.ends <= explored.outcomes, f"{explored}; it never ends with {scenario.ends - explored.outcomes}"
@@ -110,6 +125,22 @@ def test_an_order_of_calls_that_does_harm_is_found_when(name: str) -> None:
         WRONG_WAY_ROUND[name]().explore()
 
 
+def test_a_writer_that_checks_before_its_entries_are_queued_is_found() -> None:
+    """It commits what the sweep has passed, and no sweep removes what it replaced."""
+    hasty = looking_first(THRESHOLDS, write())
+    with pytest.raises(Violation):
+        Scenario(World().expect(NEW), (hasty, sweep_everything(SweepStrategy.CONSERVATIVE)), set()).explore()
+
+
+@pytest.mark.parametrize("name", REVERSED)
+def test_an_order_of_emptying_that_does_harm_is_found_when(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    scenario = EMPTYING[REVERSED[name].scenario]()
+    REVERSED[name].plant(monkeypatch)
+    with pytest.raises(Violation, match=r"\n1\. "):
+        scenario.explore()
+
+
 # --- the search itself ------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +156,7 @@ class Unconcerned:
 
 
 class AllCounted(Unconcerned):
-    """Two have counted to two."""
+    """Both have counted to two."""
 
     def at_the_end(self, state: State) -> None:
         assert state.contents.store.get(TABLE, {A: 2})[A].value == b"2"
@@ -140,7 +171,7 @@ def writer(number: int, calls: int) -> Actor:
 
 
 def counter(name: str) -> Actor:
-    """Reads, then writes: what another has written in between is lost."""
+    """Reads, then writes: what another process has written in between is lost."""
 
     def work(store: Store) -> None:
         found = store.get(TABLE, {A: 2}).get(A)
@@ -170,13 +201,13 @@ def test_three_are_tried_in_every_order_as_well() -> None:
     assert orders(writer(1, 2), writer(2, 2), writer(3, 2)).schedules == math.factorial(6) // 2**3
 
 
-def test_states_that_several_orders_lead_to_are_looked_at_once() -> None:
+def test_states_that_several_orders_lead_to_are_checked_once() -> None:
     found = orders(writer(1, 10), writer(2, 10))
     assert found.schedules == math.comb(20, 10)
     assert found.states == 11 * 11 - 1
 
 
-def test_an_update_that_gets_lost_is_found_and_the_way_there_is_told() -> None:
+def test_an_update_that_gets_lost_is_found_and_the_schedule_is_reported() -> None:
     with pytest.raises(Violation) as found:
         Search(empty().store, [counter("one"), counter("two")], AllCounted()).run()
     way = str(found.value).splitlines()

@@ -1,4 +1,4 @@
-"""Table scans: what they leave is what the targeted sweep leaves, and side by side the two do no harm."""
+"""Table scans: they leave what the targeted sweep leaves, and both can run at the same time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy import rules as legacy_rules
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.rules import Acting, _CellUnderWay
+from sweep_tasks.legacy.rules import Acting, _CurrentCell
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.legacy.scan import Scanner
 from sweep_tasks.model import SENTINEL_TS, Cell, Span, StoredVersion, SweepStrategy, TableMetadata, TableRef
@@ -25,12 +27,11 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.sweep import rules
 from sweep_tasks.sweep.actions import Actions
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.rules import Plan
-from sweep_tasks.timestamps.puncher import Punch, Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.conftest import memory_store
 from tests.properties.scan_machine import ScanAlone, ScanHalting, ScanLacking, Scanning, ScanOvertaken, ScanRacing
 from tests.properties.searching import WIDE, Machine, Mistakes, Patch, find_nothing, search
@@ -76,10 +77,10 @@ class Case(NamedTuple):
     at_a_time: int
 
     def left_by(self, sweep: Sweep, store: Store, clock: ManualClock, look_before_delete: bool) -> Left:
-        """What is stored in the table afterwards, and how its transactions ended."""
+        """What is stored in the table afterwards, and the outcomes of its transactions."""
         metadata = TableMetadata(self.strategy, retention_s=self.retention_s, look_before_delete=look_before_delete)
         store.create_table(TABLE, metadata)
-        Puncher(store).record(Punch(clock.now_ms() - 30_000, 100))
+        ClockHistory(store).record(ClockSample(clock.now_ms() - 30_000, 100))
         TimestampService(store).move_past(SWEEP_TS)
         for number, (ts, mode, rows) in enumerate(self.protected):
             ProtectionCatalog(store, clock=clock).protect(Record(f"r{number}", ts, mode, (Target(TABLE, rows),)))
@@ -95,8 +96,8 @@ class Left(NamedTuple):
     commits: dict[int, int]
 
     def as_scans_leave(self, strategy: SweepStrategy) -> Left:
-        """A queue leads to sentinels of a thorough table only where something is written over them; a scan meets them
-        all, and lets none stand."""
+        """A targeted sweep reaches sentinels of a thorough table only where a write covers them. A scan reads and
+        removes all of them."""
         return self.without_sentinels if strategy is SweepStrategy.THOROUGH else self
 
     @property
@@ -124,23 +125,23 @@ cases = st.builds(
 @settings(max_examples=max(300, 20 * WIDE))
 @given(case=cases)
 def test_a_scan_leaves_what_the_targeted_sweep_leaves(case: Case) -> None:
-    """However often the scan is cut off and taken up again. The table asks to be looked at before something is deleted,
-    and one transaction is swept at a time: otherwise the targeted sweep leaves sentinels where there was nothing to
-    remove, or only what was aborted."""
+    """Also if the scan is interrupted and resumed often. The table has look-before-delete, and one transaction is swept
+    at a time: otherwise the targeted sweep leaves sentinels where there was nothing to remove, or only aborted
+    versions."""
     by_queue, by_scan = (left_on_memory(case, sweep, look_before_delete=True) for sweep in (targeted, scanned))
     assert by_queue.as_scans_leave(case.strategy) == by_scan
 
 
 @settings(max_examples=max(30, 2 * WIDE))
 @given(case=cases)
-def test_so_it_does_on_sqlite(case: Case) -> None:
+def test_a_scan_on_sqlite_leaves_the_same(case: Case) -> None:
     by_queue, by_scan = (left_on_sqlite(case, sweep, look_before_delete=True) for sweep in (targeted, scanned))
     assert by_queue.as_scans_leave(case.strategy) == by_scan
 
 
 @settings(max_examples=max(75, 5 * WIDE))
 @given(case=cases, left_on=st.sampled_from(["memory", "memory", "sqlite"]))
-def test_a_sweep_that_does_not_look_before_it_deletes_leaves_more_sentinels_and_nothing_else(
+def test_a_sweep_that_does_not_check_before_it_deletes_leaves_more_sentinels_and_nothing_else(
     case: Case, left_on: str
 ) -> None:
     left = {"memory": left_on_memory, "sqlite": left_on_sqlite}[left_on]
@@ -158,7 +159,7 @@ def left_on_sqlite(case: Case, sweep: Sweep, look_before_delete: bool) -> Left:
     clock = ManualClock()
     with TemporaryDirectory() as folder:
         SQLiteStore.initialise(Path(folder) / "store.db")
-        with SQLiteStore(Path(folder) / "store.db", clock=clock, durability="normal") as store:
+        with SQLiteStore(Path(folder) / "store.db", clock=clock, durability="off") as store:
             return case.left_by(sweep, store, clock, look_before_delete)
 
 
@@ -204,23 +205,23 @@ def a_scan_publishes_nothing(patch: Patch) -> None:
 
 
 @MISTAKES.planted(ScanHalting, after=11)
-def whoever_committed_above_the_sweep_timestamp_acts(patch: Patch) -> None:
-    act = _CellUnderWay._act
+def a_commit_above_the_sweep_timestamp_acts(patch: Patch) -> None:
+    act = _CurrentCell._act
 
-    def lenient(self: _CellUnderWay, found: Acting) -> None:
+    def lenient(self: _CurrentCell, found: Acting) -> None:
         act(self, found._replace(commit=min(found.commit, self._rules.sweep_ts - 1)))
 
-    patch.setattr(_CellUnderWay, "_act", lenient)
+    patch.setattr(_CurrentCell, "_act", lenient)
 
 
 @MISTAKES.planted(ScanHalting, after=35)
-def a_scan_takes_the_undecided_for_aborted(patch: Patch) -> None:
+def a_scan_treats_undecided_transactions_as_aborted(patch: Patch) -> None:
     init = Scanner.__init__
 
     def careless(self: Scanner, *args: Any) -> None:
         init(self, *args)
-        settled = self._commits.settled
-        patch.setattr(self._commits, "settled", lambda starts, dry_run: settled(starts, dry_run=True))
+        abort = self._commits.abort_unfinished
+        patch.setattr(self._commits, "abort_unfinished", lambda starts, dry_run: abort(starts, dry_run=True))
 
     patch.setattr(Scanner, "__init__", careless)
 
@@ -240,29 +241,29 @@ def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
 
 @MISTAKES.planted(ScanHalting, after=6)
 def a_scan_writes_no_sentinels(patch: Patch) -> None:
-    going = rules.going
-    patch.setattr(legacy_rules, "going", lambda *given: (g := going(*given)) and g._replace(sentinel=False))
+    removal_for = rules.removal_for
+    patch.setattr(legacy_rules, "removal_for", lambda *given: (g := removal_for(*given)) and g._replace(sentinel=False))
 
 
 @MISTAKES.planted(ScanLacking, after=21)
-def a_delete_marker_goes_with_the_page_it_was_seen_on(patch: Patch) -> None:
-    emit = _CellUnderWay.emit
+def a_delete_marker_is_removed_with_the_page_it_was_read_on(patch: Patch) -> None:
+    emit = _CurrentCell.emit
 
-    def hasty(self: _CellUnderWay) -> None:
+    def hasty(self: _CurrentCell) -> None:
         emit(self)
         if self._marker:
             versions = self._page.plan.exact.setdefault(self._rules.table, [])
             versions.append((self.cell, self._marker.entry.start))
 
-    patch.setattr(_CellUnderWay, "emit", hasty)
+    patch.setattr(_CurrentCell, "emit", hasty)
 
 
 @MISTAKES.planted(ScanRacing, after=9)
-def a_scan_lets_the_newest_of_a_cell_alone_act(patch: Patch) -> None:
+def only_the_newest_version_of_a_cell_acts_in_a_scan(patch: Patch) -> None:
     holder = rules.holder
 
-    def blind(entry: Any, protections: Any) -> Any:
-        held_by = holder(entry, protections)
+    def blind(entry: Any, view: Any, protections: Any) -> Any:
+        held_by = holder(entry, view, protections)
         return None if held_by and held_by.mode is Mode.AT else held_by
 
     patch.setattr(legacy_rules, "holder", blind)

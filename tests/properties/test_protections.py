@@ -1,4 +1,4 @@
-"""What protections cost and what they leave behind: one table, swept again and again while records come and go.
+"""What protections cost and what they leave: one table, swept repeatedly while records are added and released.
 
 **The bound.** Let p₁ < … < pₖ be the timestamps of the exact (*at*) records that cover a cell, and let no *after* one
 cover it. A version *straddles* p if its start < p <= its commit: a reader at p does not see it, though it began before.
@@ -9,8 +9,8 @@ start removes all that began within the segment before it; what began earlier an
 **The promise.** Every reader at or above the threshold, at an exact record's timestamp, and from an *after* record's
 timestamp on, sees what a store that was never swept would show.
 
-**Afterwards.** When all records are released and the sweep has been there again, the store equals one on which the same
-was written and swept and nothing was ever protected.
+**Afterwards.** When all records are released and the store is swept again, it equals one with the same writes and
+sweeps on which nothing was ever protected.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
-from sweep_tasks.store.system import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.store.schema import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
 from sweep_tasks.sweep import rules
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.transactions.outcomes import ABORTED
 from tests.conftest import memory_store
 from tests.properties.mistakes import protections_count_by_start_instead_of_commit, row_ranges_are_ignored
 from tests.properties.model import Journal
@@ -76,7 +76,7 @@ class Protected(Searched):
         takes=st.sampled_from([1, 1, 1, 3, 6, None]),
     )
     def write(self, cells: list[Cell], delete: bool, takes: int | None) -> None:
-        """The next may start before this one has committed; None is one that aborts."""
+        """The next one may start before this one has committed; None is one that aborts."""
         self.now += 1
         start, commit = self.now, ABORTED if takes is None else self.now + takes
         for world in (self.kept, self.plain):
@@ -87,7 +87,7 @@ class Protected(Searched):
 
     @rule(back=st.integers(-3, 8), mode=st.sampled_from(Mode), rows=spans)
     def protect(self, back: int, mode: Mode, rows: Span) -> None:
-        """Below the threshold it would be refused; above today it holds what is yet to come."""
+        """Below the threshold it would be refused; above the current time it holds future writes."""
         ts = max(self.now - back, self._threshold())
         self.made += 1
         record = Record(f"r{self.made}", ts, mode, (Target(self.table, rows),))
@@ -101,8 +101,8 @@ class Protected(Searched):
         delete=st.booleans(),
     )
     def history(self, mode: Mode, rows: Span, ahead: int, delete: bool) -> None:
-        """A version, protected, and others on top of it: what the rules are about. One of those may start or commit at
-        the very timestamp that is protected."""
+        """A version, protected, and others above it: what the rules are about. One of those may start or commit exactly
+        at the protected timestamp."""
         self.write(CELLS, False, 1)
         self.now += 2
         self.protect(-ahead, mode, rows)
@@ -126,7 +126,7 @@ class Protected(Searched):
 
     @rule(back=st.sampled_from([0, 0, 0, 1, 2, 4]), batch=st.sampled_from([1, 2, 1_000]))
     def sweep(self, back: int, batch: int) -> None:
-        """Most go past all that was committed; `back` puts others between what started and what committed."""
+        """Most are above everything that has committed; `back` puts others between what started and what committed."""
         self._sweep(max(self._latest() + 1 - back, 0), batch)
 
     def _sweep(self, sweep_ts: int, batch: int) -> None:
@@ -149,7 +149,7 @@ class Protected(Searched):
 
     @invariant()
     def every_reader_who_was_promised_it_reads_right(self) -> None:
-        """Asked after a sweep: nothing else removes anything."""
+        """Checked after a sweep: nothing else removes anything."""
         if not self.swept:
             return
         TimestampService(self.kept.store).move_past(self.now + 1)
@@ -173,7 +173,7 @@ class Protected(Searched):
         assert self._everything(self.kept) == self._everything(self.plain)
         assert not self.kept.store.scan(PARKED, MAX_TS).items
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------------
 
     def _one(self, number: int) -> Record | None:
         records = sorted(self.catalog.records(), key=lambda record: record.id)
@@ -189,7 +189,7 @@ class Protected(Searched):
         return str(self.table), cell.row, cell.column
 
     def _settled(self, cell: Cell) -> list[int]:
-        """Versions that the last sweep was to judge."""
+        """Versions that the last sweep had to judge."""
         assert self.swept
         sweep_ts, progress = self.swept
         return [ts for ts in self.kept.versions(cell, self.table) if SENTINEL_TS < ts <= progress
@@ -220,7 +220,7 @@ class Thorough(Protected):
 
 
 class Exact(Thorough):
-    """No record but exact ones, so that the bound can be asked for after every sweep."""
+    """Only exact records, so that the bound can be checked after every sweep."""
 
     @rule(back=st.integers(-3, 8), rows=spans)
     def protect(self, back: int, rows: Span) -> None:
@@ -244,8 +244,10 @@ MISTAKES = Mistakes()
 
 @MISTAKES.planted(Exact, after=10)
 def exact_records_hold_everything(patch: Patch) -> None:
-    doomed = rules.doomed
-    patch.setattr(rules, "doomed", lambda entry, held_by, strategy: None if held_by else doomed(entry, None, strategy))
+    removable = rules.removable
+    patch.setattr(
+        rules, "removable", lambda entry, held_by, strategy: None if held_by else removable(entry, None, strategy)
+    )
 
 
 @MISTAKES.planted(Thorough, after=13)

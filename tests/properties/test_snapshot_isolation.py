@@ -1,8 +1,8 @@
-"""Snapshot isolation under every kind of bad luck, checked on the history and not on the code.
+"""Snapshot isolation under every kind of failure, checked on the history and not on the code.
 
-Simulated processes run small transactions one store call at a time; Hypothesis chooses who goes next, who crashes,
-whose answer is lost, when leases run out and when a sweep publishes. At the end the history is checked against what
-snapshot isolation means, by a checker that knows nothing of how the product works.
+Simulated processes run small transactions one store call at a time. Hypothesis chooses which one runs next, which one
+crashes, whose answer is lost, when leases expire and when a sweep publishes. At the end the history is checked against
+the definition of snapshot isolation, by a checker that does not know how the product works.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import CommitUnknown, SweepflowError
 from sweep_tasks.model import Cell, ConflictHandling, SweepStrategy, TableMetadata, TableRef, Version
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import ProcessCrashed
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.commit import Committer
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable, Writers
 from sweep_tasks.transactions.snapshot import Snapshot
-from sweep_tasks.transactions.writers import Writers
 from tests.conftest import memory_store
 from tests.properties.searching import Searched, find_nothing, length, search
 from tests.support.simulation import Process, SharedClock
@@ -51,15 +50,15 @@ few_operations = st.lists(
 
 @dataclass
 class Attempt:
-    """What one transaction did and saw. Values are unique, so a read tells which write it saw."""
+    """What one transaction did and read. Values are unique, so a read shows which write it saw."""
 
     name: str
     start: int = 0
     committing: bool = False
     claim: int | Literal["unknown"] | None = "unknown"
-    """The commit timestamp it was told, None if it was told that it did not commit."""
+    """The commit timestamp that it was given; None if it was told that it did not commit."""
     reads: list[tuple[Place, bytes | None, dict[Place, bytes]]] = field(default_factory=list)
-    """Where, what was seen, and the own writes at that moment."""
+    """Where it read, what it saw, and its own writes at that moment."""
     writes: dict[Place, bytes] = field(default_factory=dict)
 
 
@@ -104,7 +103,7 @@ class Bank(Searched):
     @precondition(lambda self: self.running)
     @rule(who=st.integers(0, 3), call=st.sampled_from(["tables", "put", "newest", "update", "put_if_absent"]))
     def go_on_up_to(self, who: int, call: str) -> None:
-        """To the brink of a call: where the interesting things happen."""
+        """Run up to a call: where the interesting things happen."""
         self._up_to(self.running[who % len(self.running)], call)
 
     def _up_to(self, process: Process[object], call: str) -> None:
@@ -216,8 +215,8 @@ class Bank(Searched):
 
 
 class Branch(Bank):
-    """A few who all want the same cell, and stand still after they have started, or before their commit is on record.
-    None dies, and no answer is lost: what is wrong between two of them shows up sooner."""
+    """A few transactions that all write the same cell, and stop after they have started, or before their commit is
+    stored. None dies, and no answer is lost: a conflict between two of them shows up sooner."""
 
     steps = 15
 
@@ -249,20 +248,20 @@ class Branch(Bank):
 
 
 def pass_over_unfinished(self: Writers, starts: set[int]) -> dict[int, int]:
-    """A reader that takes a writer which has not finished for one that never will."""
+    """A reader that treats an unfinished writer as aborted."""
     return dict.fromkeys(starts, ABORTED) | self._commits.outcomes(starts)
 
 
-def never_look_for_others(self: Committer, *_: object) -> None:
+def never_check_conflicts(self: Committer, *_: object) -> None:
     """Last writer wins, silently."""
 
 
-def never_look(self: Committer, *_: object) -> None:
+def never_check_tables(self: Committer, *_: object) -> None:
     """Commit whether or not a sweep has passed."""
 
 
 def believe_in_own_decision(self: CommitTable, start: int, commit: int) -> int:
-    """Believe in the commit timestamp that was put, not in what stands."""
+    """Trust the commit timestamp that was put, not the stored one."""
     original_decide(self, start, commit)
     return commit
 
@@ -270,7 +269,7 @@ def believe_in_own_decision(self: CommitTable, start: int, commit: int) -> int:
 def judge_by_the_start(
     self: Snapshot, table: TableRef, newest: dict[Cell, Version]
 ) -> tuple[dict[Cell, Version], bool]:
-    """Judge a version by when it started, not by when it committed."""
+    """Judge a version by its start, not by its commit."""
     return {cell: version for cell, version in newest.items() if version.ts != -1}, False
 
 
@@ -282,13 +281,13 @@ class Mistake(NamedTuple):
     name: str
     instead: Callable[..., object]
     after: int
-    """The examples that were tried until it was caught, see `searching.py`."""
+    """The number of examples until it was caught, see `searching.py`."""
 
 
 MISTAKES = [
-    Mistake(Writers, "settled", pass_over_unfinished, after=31),
-    Mistake(Committer, "_look_for_others", never_look_for_others, after=18),
-    Mistake(Committer, "_look", never_look, after=62),
+    Mistake(Writers, "settle", pass_over_unfinished, after=31),
+    Mistake(Committer, "_check_conflicts", never_check_conflicts, after=18),
+    Mistake(Committer, "_check_tables", never_check_tables, after=62),
     Mistake(Snapshot, "_visible", judge_by_the_start, after=46),
     Mistake(CommitTable, "decide", believe_in_own_decision, after=34),
 ]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sweep_tasks.catalog import Catalog, StrategyChange
-from sweep_tasks.legacy import settling
-from sweep_tasks.legacy.due import short_of
+from sweep_tasks.legacy import strategy_changes as settling
+from sweep_tasks.legacy.progress import short_of
 from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.tables.catalog import Catalog, StrategyChange
 from tests.properties.searching import Mistakes, Patch, find_nothing, search
 from tests.properties.strategy_machine import Changing, ChangingAlone
 
@@ -38,8 +38,8 @@ def the_timestamp_of_a_change_is_taken_before_it_is_on_record(patch: Patch) -> N
 @MISTAKES.planted(ChangingAlone, after=45)
 def any_scan_settles_what_is_due(patch: Patch) -> None:
     patch.setattr(settling, "short_of", lambda *_, **__: None)
-    scanned = Catalog.scanned
-    patch.setattr(Catalog, "scanned", lambda self, table, _: scanned(self, table, 2**60))
+    settle = Catalog.settle_scan
+    patch.setattr(Catalog, "settle_scan", lambda self, table, _: settle(self, table, 2**60))
 
 
 def a_scan_does_not_wait_for_the_conservative_queue(patch: Patch) -> None:
@@ -57,7 +57,7 @@ HARD_TO_FIND = [
     the_timestamp_of_a_change_is_taken_before_it_is_on_record,
     a_scan_does_not_wait_for_the_conservative_queue,
 ]
-"""By chance, that is: `tests/unit/test_strategies.py` leads straight to both."""
+"""By chance, that is: `tests/unit/tables/test_strategies.py` finds both directly."""
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -6,10 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.properties.clock_machine import Skewed
 from tests.properties.mistakes import HARD_TO_FIND, MISTAKES, WIDER
 from tests.properties.narrow_machines import (
     Administering,
+    Counting,
     Crashing,
+    Dedicated,
     Dying,
     Halting,
     Lacking,
@@ -22,6 +25,7 @@ from tests.properties.narrow_machines import (
     Refused,
     Retaining,
     Stopping,
+    Tearing,
 )
 from tests.properties.searching import Patch, find_nothing, search
 from tests.properties.sweep_machine import SweptStore
@@ -38,12 +42,16 @@ MACHINES = [
     Leasing,
     Dying,
     Halting,
+    Tearing,
+    Dedicated,
+    Counting,
     Administering,
     Retaining,
     Lacking,
     Missing,
     Pausing,
     Paused,
+    Skewed,
 ]
 
 

@@ -1,4 +1,4 @@
-"""The flag that rewrites what scenario files expect."""
+"""The flag that rewrites the expectations of scenario files."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def rewrite(pytestconfig: pytest.Config) -> bool:
-    """Off where pytest was started too far up to know the flag."""
+    """Off if pytest was started in a folder where the flag is unknown."""
     return bool(pytestconfig.getoption("--rewrite-scenarios", default=False))

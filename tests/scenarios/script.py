@@ -1,9 +1,9 @@
-"""Scenario files: prose, operations, and what each must answer.
+"""Scenario files: prose, operations, and the expected outcome of each.
 
-A line that starts with `#` is for the reader. A line that starts with `{` is an operation, and the line behind it holds
-its outcome after `=> `. Of an error the code and the line count, and the names and numbers under `message` if the file
-gives some: each must occur in the real message, as a whole word. Its wording is free. Only operations are fed to the
-runner, so its line numbers count operations.
+A line that starts with `#` is for the reader. A line that starts with `{` is an operation, and the next line holds its
+outcome after `=> `. For an error, the code and the line are compared, and the names and numbers under `message` if the
+file has some: each must occur in the real message, as a whole word. The wording is free. Only operations are passed to
+the runner, so its line numbers count operations.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Outcome = dict[str, Any]
 
 class Step(NamedTuple):
     number: int
-    """Of the operation's line in the file, from 1."""
+    """The number of the operation's line in the file, from 1."""
     operation: str
     expected: Outcome | None
-    """None if the file says nothing yet."""
+    """None if the file has no expectation yet."""
 
 
 class Script(NamedTuple):
@@ -72,7 +72,7 @@ def _names(message: str, value: str) -> bool:
 
 
 def differences(script: Script, outcomes: Sequence[Outcome]) -> str:
-    """Every disagreement, as a reader wants to see it; empty if there is none."""
+    """Every disagreement, formatted for a reader; empty if there is none."""
     found = [
         f"{script.path.name}:{step.number}\n"
         f"  operation  {step.operation}\n"
@@ -87,7 +87,7 @@ def differences(script: Script, outcomes: Sequence[Outcome]) -> str:
 
 
 def rewritten(script: Script, outcomes: Sequence[Outcome]) -> str:
-    """The file with what really happened; lines that agree stay as they are."""
+    """The file with the real outcomes; lines that agree stay as they are."""
     lines = list(script.lines)
     for step, got in reversed(list(zip(script.steps, outcomes, strict=True))):
         if not agrees(step.expected, got):
@@ -98,5 +98,5 @@ def rewritten(script: Script, outcomes: Sequence[Outcome]) -> str:
 
 
 def _text(outcome: Outcome) -> str:
-    """Keys in order, and true told apart from 1."""
+    """Keys in order; distinguishes true from 1."""
     return json.dumps(outcome, sort_keys=True)

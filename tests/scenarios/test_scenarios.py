@@ -1,4 +1,5 @@
-"""The rules of sweeping as files that people read: every operation answers as its file says, on every store."""
+"""The rules of sweeping as files that people read: every operation has the outcome that its file says, on every
+store."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.scenario.runner import run_scenario
+from sweep_tasks.scenario.runner import mark_for_scenarios, run_scenario
 from sweep_tasks.store import Store
 from sweep_tasks.store.sqlite import SQLiteStore
 from tests.scenarios.script import Outcome, Script, agrees, differences, load, rewritten
@@ -27,6 +28,7 @@ TWO_RUNS = "two_protections_each_keep_their_own_version"
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_operation_answers_as_the_file_says(path: Path, store: Store, rewrite: bool) -> None:
     script = load(path)
+    mark_for_scenarios(store)
     outcomes = list(run_scenario(script.operations, store, Settings()))
     if rewrite:
         path.write_text(rewritten(script, outcomes), encoding="utf-8")
@@ -63,6 +65,7 @@ def test_wherever_a_run_ends_the_next_goes_on_from_there(tmp_path: Path) -> None
         outcomes: list[Outcome] = []
         for part in (script.operations[:cut], script.operations[cut:]):
             with SQLiteStore(path) as reopened:
+                mark_for_scenarios(reopened)
                 outcomes += run_scenario(part, reopened, Settings())
         check(script, outcomes, runs=2)
 

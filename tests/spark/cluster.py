@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sweep_tasks.dev.spark import HERE, SHORT_LIVED, LocalSpark
+from spark_jobs.environment import SHORT_LIVED
+from sweep_tasks.local.spark import HERE, LocalSpark
 from tests.spark.submitting import PATIENCE_S
 
 

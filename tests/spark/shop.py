@@ -9,19 +9,19 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_jobs.export_frames import read_export
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.leases import Leases
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
 from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 
 ORDERS, CARTS, EMPTY, NOTES = (TableRef.parse(f"shop.{name}") for name in ("orders", "carts", "empty", "notes"))
 ELSEWHERE = TableRef.parse("billing.bills")

@@ -14,8 +14,8 @@ import pytest
 
 from spark_jobs.shard import DELETING, READING
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE
+from sweep_tasks.metrics.tally import Tally
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.observation.tally import Tally
 from sweep_tasks.queue.progress import Progress
 from tests.spark.event_log import EventLog
 from tests.spark.submitting import ENTRIES, PATIENCE_S, SWEEP_TS, Failure, Jobs, PastStore, arguments_for
@@ -92,7 +92,7 @@ def test_what_can_not_be_done_is_one_sentence_with_its_exit_code(tmp_path: Path,
     store = PastStore.filled(tmp_path / "store.db", THOROUGH)
     before = store.file.read_bytes()
 
-    no_such_shard = jobs.submit(store, "--shard", "1", log_format="json").ended()
+    no_such_shard = jobs.submit(store, shard=1, log_format="json").ended()
     assert no_such_shard.code == EXIT_BAD_INPUT
     assert no_such_shard.failure == Failure("bad_value", "BadValue", "shard", "unknown")
     assert no_such_shard.error
@@ -100,7 +100,7 @@ def test_what_can_not_be_done_is_one_sentence_with_its_exit_code(tmp_path: Path,
 
     without_java = jobs.run(*arguments_for(store), log_format="json").ended()
     assert without_java.code == EXIT_UNAVAILABLE
-    assert without_java.failure == Failure("unavailable", "JavaMissing", "java", "missing")
+    assert without_java.failure == Failure("unavailable", "ProgramMissing", "java", "missing")
     assert without_java.error
     assert progress(store) == -1
 
@@ -116,7 +116,7 @@ def test_an_error_in_a_worker_is_one_sentence_and_the_next_run_does_the_work(tmp
         job.wait_for("two workers that read", lambda: len(job.workers_in(store)) >= 2)
         failed = job.ended()
     assert failed.code == EXIT_UNAVAILABLE
-    assert failed.failure == Failure("unavailable", "StoreBusy")
+    assert failed.failure == Failure("unavailable", "StoreBusy", reason="locked")
     assert str(store.file) in failed.error
     assert failed.tells_nobody_elses_data()
     assert progress(store) == -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,12 +13,12 @@ import pytest
 
 from spark_jobs.environment import LEGACY_SWEEP
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.errors import LegacySweepRunning
+from sweep_tasks.errors import AlreadyExists
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.metrics.tally import Tally
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.observation.tally import Tally
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.sqlite import SQLiteStore
 from tests.spark.submitting import PATIENCE_S, SWEEP_TS, Job, Jobs, PastStore
@@ -35,9 +36,9 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     started.end()
 
 
-def submit(jobs: Jobs, store: PastStore, *arguments: str, **settings: object) -> Job:
-    asked = ["--table", str(TABLE), "--stop-at", str(SWEEP_TS), "--store", store.settings.store]
-    return jobs.submit_file(LEGACY_SWEEP, *asked, *arguments, **settings)
+def submit(jobs: Jobs, store: PastStore, order: dict[str, Any], **settings: object) -> Job:
+    document = json.dumps({"table": str(TABLE), "stop_at": SWEEP_TS} | order)
+    return jobs.submit_file(LEGACY_SWEEP, "--order", document, "--store", store.settings.store, **settings)
 
 
 def swept_in_process(store: PastStore) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_exam
     in_process = swept_in_process(copy)
 
     # So slow that it is caught with some ranges done and some not.
-    job = submit(jobs, store, "--ranges", "16", "--owner", "tests", legacy_versions_per_s=200)
+    job = submit(jobs, store, {"ranges": 16, "owner": "tests"}, legacy_versions_per_s=200)
     job.wait_for("a range that is done", lambda: _begun(store) and standing(store).done >= 2)
     _, left = psutil.wait_procs(job.kill(), PATIENCE_S)
     assert left == [], "something outlived its Java machine"
@@ -75,11 +76,11 @@ def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_exam
     assert 2 <= len(done) < len(before.ranges)
     assert store.state() != copy.state()
 
-    with pytest.raises(LegacySweepRunning) as refused:
+    with pytest.raises(AlreadyExists) as refused:
         swept_in_process(store)
-    assert (refused.value.run, refused.value.owner) == (before.run.id, "tests")
+    assert (refused.value.details["run"], refused.value.details["owner"]) == (before.run.id, "tests")
 
-    ended = submit(jobs, store, "--resume").ended()
+    ended = submit(jobs, store, {"start": "resume"}).ended()
     assert ended.summary["run"] == before.run.id
     assert ended.summary["attempt"] == 2
     assert {name: ended.summary[name] for name in SURE} == {name: in_process[name] for name in SURE}
@@ -119,7 +120,8 @@ def test_a_row_with_a_million_versions_is_swept_within_512_megabytes(
         deep_cell(opened, TABLE, Cell(b"row", b"column"), MANY, b"v" * 100)
         opened.put(1, {TABLE: {Cell(b"other", b"column"): b"v"}})
 
-    command = ["--conf", "spark.driver.memory=512m", "--master", "local[2]", str(LEGACY_SWEEP), "--table", str(TABLE)]
+    order = ["--order", json.dumps({"table": str(TABLE)})]
+    command = ["--conf", "spark.driver.memory=512m", "--master", "local[2]", str(LEGACY_SWEEP), *order]
     job = jobs.submit_raw(*command, "--store", store.settings.store, legacy_versions_per_s=0)
     most = 0
     while job.is_running():

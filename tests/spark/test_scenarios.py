@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from sweep_tasks.cli.spark_engine import SparkEngine
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import JavaMissing
-from sweep_tasks.opening import open_store
-from sweep_tasks.scenario.runner import run_scenario
+from sweep_tasks.connections import open_store
+from sweep_tasks.errors import ProgramMissing
+from sweep_tasks.scenario.runner import mark_for_scenarios, run_scenario
 from tests.scenarios.script import load
 from tests.scenarios.test_scenarios import FILES, check, script_of
 from tests.support.command import sweepflow, sweepflow_process
@@ -25,6 +25,7 @@ def test_every_operation_answers_on_spark_as_the_file_says(path: Path, spark: Sp
     script = load(path)
     settings = Settings(store=sqlite_url)
     with open_store(sqlite_url, settings) as store:
+        mark_for_scenarios(store)
         check(script, list(run_scenario(script.operations, store, settings, SparkEngine(spark, settings))))
 
 
@@ -38,6 +39,6 @@ def test_the_command_sweeps_on_spark_without_a_store_being_named() -> None:
 def test_without_java_the_command_fails_and_does_nothing(tmp_path: Path) -> None:
     answer = sweepflow("scenario", "run", "-", "--engine", "spark", stdin=b'{"op":"commits"}\n', PATH=str(tmp_path))
     assert (answer.code, answer.out) == (4, "")
-    assert isinstance(answer.error, JavaMissing)
+    assert isinstance(answer.error, ProgramMissing)
     assert answer.error.reason == "missing"
     assert answer.err

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.shard import SparkShardSweep
+from spark_jobs.shard import spark_sweep
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
 from sweep_tasks.encoding import var_signed_long
-from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
+from sweep_tasks.model import SENTINEL_TS, Cell, TableMetadata, TableRef
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.queue.encoding import fine, shared_row
 from sweep_tasks.store import Store, initialise_store
-from sweep_tasks.store.system import QUEUE_CELLS, TRANSACTIONS
-from sweep_tasks.sweep.activity import Written
-from sweep_tasks.sweep.budget import Budget
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
+from sweep_tasks.store.schema import QUARANTINE, QUEUE_CELLS, TRANSACTIONS
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.order import Budget, SweepOptions
+from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.tables.activity import Written
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, World, counts, state_of
 
@@ -44,19 +44,27 @@ class Twins:
         initialise_store(self.settings["local"].store, self.settings["local"])
         self.world = World(self.opened("local"), self.clock)
         self.world.store.create_table(LOOKED, TableMetadata(look_before_delete=True))
+        self.quarantined_ahead = 0
 
     def opened(self, name: str) -> Store:
         return open_store(self.settings[name].store, self.settings[name])
 
     def sweep(self, sweep_ts: int, strategy: Any = CONSERVATIVE, **options: Any) -> tuple[Summary, Summary]:
-        """The summaries of both, and the same state afterwards."""
+        """Sweep both, compare what is left, and return the summaries.
+
+        Spark decides about more entries at once, so it may be ahead in three ways, none of which removes more: it has
+        aborted unfinished transactions and quarantined unreadable entries behind the point where the other stopped, and
+        where a table is read before deletes it has met a version of an aborted transaction that the other had already
+        deleted with an earlier batch, and has added a sentinel for it.
+        """
         self._copy()
+        before = self.world.store.scan_versions(LOOKED, limit=10_000).items
         horizon = Horizon(sweep_ts, self.clock.now_ms())
         chosen = SweepOptions(**options)
         in_process = ShardSweep(self.world.store, strategy, 0, horizon, self.clock, chosen)
         here = in_process.run()
         with self.opened("spark") as store:
-            on_spark = SparkShardSweep(
+            on_spark = spark_sweep(
                 lambda: self.spark, store, self.settings["spark"], strategy, 0, horizon, self.clock, chosen
             )
             there = on_spark.run()
@@ -67,6 +75,16 @@ class Twins:
         assert set(ahead.values()) <= {var_signed_long(ABORTED)}, "who reads further ahead aborts more, and no more"
         assert decided.items() <= also_decided.items()
         assert not ahead or here.stopped
+        quarantined, also_quarantined = (set(state.pop(str(QUARANTINE))) for state in (ours, theirs))
+        assert quarantined <= also_quarantined
+        self.quarantined_ahead = len(also_quarantined - quarantined)
+        assert not self.quarantined_ahead or here.stopped
+        read_first, also_read = (state.pop(str(LOOKED)) for state in (ours, theirs))
+        assert set(read_first) <= set(also_read)
+        outcomes = CommitTable(self.world.store).outcomes([each.ts for each in before if each.ts >= 0])
+        aborted = {each.cell for each in before if outcomes.get(each.ts) == ABORTED}
+        added = set(also_read) - set(read_first)
+        assert all(each.ts == SENTINEL_TS and each.cell in aborted for each in added)
         for name, state in ours.items():
             assert theirs[name] == state, f"{name} differs"
         return here, there
@@ -111,7 +129,7 @@ def test_random_histories_are_left_alike(twins: Twins, seed: int) -> None:
         here, there = twins.sweep(rng.randrange(40_000, END), strategy, batch=rng.choice((10, 60, 100_000)))
         assert there.progress == here.progress
         assert there.entries == here.entries
-        assert there.blocked == here.blocked
+        assert there.blocked + twins.quarantined_ahead == here.blocked
     world.write(rng.randrange(1, 30_000), None)  # comes late
     world.release("at")
     twins.clock.advance(4_000)

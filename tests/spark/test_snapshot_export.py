@@ -15,17 +15,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.environment import SNAPSHOT_EXPORT
-from spark_jobs.exports import Written, find_export
-from spark_jobs.snapshot_export import ExportOrder, export
-from sweep_tasks.catalog import Catalog
+from spark_jobs.orders import ExportOrder
+from spark_jobs.snapshot_export import export
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import OtherExport, SnapshotSwept
+from sweep_tasks.connections import open_store
+from sweep_tasks.errors import AlreadyExists, SnapshotSwept
+from sweep_tasks.export.files import Written, find_export
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata
-from sweep_tasks.opening import open_store
+from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.protecting import protecting
 from sweep_tasks.store import Store
+from sweep_tasks.tables.catalog import Catalog
 from tests.spark.shop import CARTS, CELLS, ELSEWHERE, EMPTY, FILLED, NOTES, ORDERS, Shop, exported
 from tests.spark.submitting import PATIENCE_S, Jobs
+from tests.support.disk import Disk
 
 SHOP = ("shop.*",)
 IN_SHOP = [ORDERS, CARTS, EMPTY, NOTES]
@@ -53,7 +56,7 @@ class Exporter:
 
     def at(self, ts: int, name: str, tables: tuple[str, ...] = SHOP, since: str | None = None) -> dict[str, Any]:
         order = ExportOrder(tables, ts, self.folder / name, self.folder / since if since else None)
-        return export(order, self.shop.settings, lambda: self.spark)
+        return export(order, self.shop.settings, lambda: self.spark).document()
 
     def now(self, name: str, tables: tuple[str, ...] = SHOP, since: str | None = None) -> dict[str, Any]:
         with protecting(self.shop.store, self.shop.settings, tables) as ts:
@@ -219,9 +222,31 @@ def test_an_export_that_is_there_is_not_made_again_and_another_is_not_put_in_its
         again = exporter.at(ts, "export")
         assert (made["made"], again["made"]) == (True, False)
         assert {**made, "made": False, "seconds": {}} == again
-        with pytest.raises(OtherExport) as refused:
+        with pytest.raises(AlreadyExists) as refused:
             exporter.at(ts, "export", ("shop.orders",))
-        assert (refused.value.folder, refused.value.ts) == (exporter.folder / "export", ts)
+        assert (refused.value.details["folder"], refused.value.details["ts"]) == (exporter.folder / "export", ts)
+
+
+def test_an_export_is_on_disk_before_it_has_its_name_and_that_before_its_timestamp_is_released(
+    exporter: Exporter, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write(random.Random(1), 30)
+    disk = Disk.watched(monkeypatch)
+    release = ProtectionCatalog.release
+
+    def noted_release(self: ProtectionCatalog, record_id: str, version: int | None = None) -> None:
+        disk.note("release")
+        release(self, record_id, version)
+
+    monkeypatch.setattr(ProtectionCatalog, "release", noted_release)
+    exporter.now("export")
+    folder = exporter.folder / "export"
+    [manifest] = [path for call, path in disk.calls if call == "rename" and path.name == "manifest.json"]
+    written = [manifest.parent / path.relative_to(folder) for path in (folder / "data").rglob("*")]
+    assert sum(path.suffix == ".parquet" for path in written) >= 3
+    assert max(disk.when(path, "sync") for path in written) < disk.when(manifest, "rename")
+    assert disk.when(manifest, "rename") < disk.when(manifest.parent, "sync") < disk.when(folder, "rename")
+    assert disk.when(folder, "rename") < disk.when(exporter.folder, "sync") < disk.calls.index(("release", Path()))
 
 
 def test_a_job_that_is_killed_leaves_no_export_and_the_next_one_makes_it(
@@ -235,7 +260,7 @@ def test_a_job_that_is_killed_leaves_no_export_and_the_next_one_makes_it(
     with protecting(shop.store, shop.settings, SHOP) as ts:
         job = jobs.submit_file(
             SNAPSHOT_EXPORT,
-            *("--tables", "shop.*", "--at", str(ts), "--to", str(folder), "--store", shop.settings.store),
+            *("--order", ExportOrder(("shop.*",), ts, folder).document(), "--store", shop.settings.store),
             writer_wait_s=2 * PATIENCE_S,
         )
         try:

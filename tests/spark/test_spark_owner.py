@@ -8,19 +8,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 import pytest
 
-from spark_jobs.environment import spark_environment
+from spark_jobs.environment import SHORT_LIVED, spark_environment
 from sweep_tasks.config import Settings
-from sweep_tasks.dev.child import Child
-from sweep_tasks.dev.spark import HERE, SHORT_LIVED
+from sweep_tasks.local.processes import Server
+from sweep_tasks.local.spark import HERE
 from sweep_tasks.model import TableRef
-from sweep_tasks.orchestration.owner_spark import SparkAppOwner
+from sweep_tasks.orchestration.owners import SparkAppOwner
 from sweep_tasks.protection.owners import SPARK_APP, Answer
 from sweep_tasks.protection.records import Mode, Record, Target
 from tests.spark.cluster import Cluster
@@ -54,7 +54,8 @@ class Application(NamedTuple):
     def die(self) -> None:
         """The Java machine first: it would end the application well if it saw its parent die."""
         for child in psutil.Process(self.process.pid).children(recursive=True):
-            child.kill()
+            with suppress(psutil.NoSuchProcess):  # it may end with the one before it
+                child.kill()
         self.process.kill()
         self.process.wait(PATIENCE_S)
 
@@ -101,7 +102,7 @@ def history_server(folder: Path, events: Path) -> Iterator[str]:
         "SPARK_HISTORY_OPTS": " ".join(f"-Dspark.history.{name}={value}" for name, value in options.items()),
     }
     command = [str(Path(sys.executable).with_name("spark-class")), "org.apache.spark.deploy.history.HistoryServer"]
-    child = Child("spark history", command, folder / "history.log", environment=environment, folder=folder)
+    child = Server.start("spark history", command, folder / "history.log", environment=environment, folder=folder)
     try:
         yield f"http://{HERE}:{child.wait_for('its address', AT.search)[1]}"
     finally:

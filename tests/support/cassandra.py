@@ -1,6 +1,6 @@
 """A real Cassandra for tests, started once for the session: import the fixture you need into your conftest.
 
-A test is skipped only where Cassandra can't be had at all, and the reason says how to change that; in CI it fails.
+A test is skipped only where Cassandra can't be installed, and the reason says how to change that. In CI it fails.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweep_tasks.dev.cassandra import LocalCluster
-from sweep_tasks.errors import JarsMissing, JavaMissing
+from sweep_tasks.errors import ProgramMissing
+from sweep_tasks.local.cassandra import LocalCluster
 
 
 @pytest.fixture(scope="session")
 def cassandra_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """One node. Tests share it, so each makes a keyspace of its own."""
+    """One node. Tests share it, so each test creates its own keyspace."""
     yield from _started(LocalCluster(tmp_path_factory.mktemp("cassandra"), dies_with_parent=True))
 
 
@@ -25,10 +25,17 @@ def three_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalClust
     yield from _started(LocalCluster(tmp_path_factory.mktemp("cassandra-of-three"), 3, dies_with_parent=True))
 
 
+@pytest.fixture(scope="module")
+def two_datacenters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A node in each of two datacenters, removed at the end of the module."""
+    folder = tmp_path_factory.mktemp("cassandra-of-two")
+    yield from _started(LocalCluster(folder, datacenters=["east", "west"], dies_with_parent=True))
+
+
 def _started(cluster: LocalCluster) -> Iterator[LocalCluster]:
     try:
         cluster.start()
-    except (JavaMissing, JarsMissing) as problem:
+    except ProgramMissing as problem:
         pytest.skip(f"NO CASSANDRA, so this was not tested: {problem}")
     try:
         yield cluster

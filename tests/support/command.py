@@ -1,9 +1,10 @@
-"""The `sweepflow` command for tests: in this process, which takes a tenth of the time, or in one of its own."""
+"""The `sweepflow` command for tests: in this process, which takes a tenth of the time, or in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from contextlib import chdir
@@ -27,7 +28,7 @@ class Answer(NamedTuple):
     out: str
     err: str
     error: SweepflowError | None = None
-    """What the command failed with, where it ran in this process."""
+    """The error of the command, if it ran in this process."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -36,8 +37,8 @@ class Answer(NamedTuple):
 
 
 def sweepflow(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str) -> Answer:
-    """As a person or a script meets it. Each command has its logs go to its own stderr; afterwards they go where they
-    went before."""
+    """Run the command as a user or a script does. Its logs are written to its own stderr, and afterwards to where they
+    were written before."""
     clean: dict[str, str | None] = {name: None for name in os.environ if name.startswith("SWEEPFLOW_")}
     logging = structlog.get_config()
     code, ended = 0, None
@@ -54,7 +55,7 @@ def sweepflow(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **en
 
 
 _tree = cache(lambda: get_command(app))
-"""The commands with their options, put together once: that takes ten times as long as most of them run."""
+"""The commands with their options, built once: that takes ten times as long as most of them run."""
 
 
 def _code(ended: SystemExit) -> int:
@@ -70,18 +71,33 @@ def _written(stream: TextIO, behind: BytesIO) -> str:
 
 
 def _typed_error(ended: BaseException | None) -> SweepflowError | None:
-    """The command turns its error into an exit code; the error is the cause of that."""
+    """The command turns its error into an exit code. The error is the cause of that."""
     while ended is not None and not isinstance(ended, SweepflowError):
         ended = ended.__cause__ or ended.__context__
     return ended
 
 
 def sweepflow_process(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str) -> Answer:
-    """As `sweepflow`, started from a shell."""
+    """Like `sweepflow`, but started from a shell."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SWEEPFLOW_")}
     ended = subprocess.run(
         [COMMAND, *arguments], capture_output=True, cwd=cwd, env=clean | environment, check=False, input=stdin
     )
+    return _checked(Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode()))
+
+
+def sweepflow_at_terminal(*arguments: str, typed: str, cwd: Path | None = None, **environment: str) -> Answer:
+    """Like `sweepflow_process`, but at a terminal, with a person who answers the prompts."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SWEEPFLOW_")}
+    controller, terminal = pty.openpty()
+    try:
+        os.write(controller, f"{typed}\n".encode())
+        ended = subprocess.run(
+            [COMMAND, *arguments], capture_output=True, cwd=cwd, env=clean | environment, check=False, stdin=terminal
+        )
+    finally:
+        os.close(terminal)
+        os.close(controller)
     return _checked(Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode()))
 
 

@@ -1,8 +1,8 @@
-"""A store of several copies, one of which may be missing for a while.
+"""A store with several replicas, one of which may be unavailable for a while.
 
-What a reader finds here is what the other copies say. Beside that, the store remembers which versions they removed
-while one was missing: that copy may still have any of them, and nobody tells it any more once the tombstones are
-purged. Whoever compares adds them to what is stored, as a reader of that day would find them, and no answer may change.
+A reader finds what the other replicas hold. The store also remembers which versions they removed while one replica was
+unavailable: that replica may still hold any of them, and nothing removes them there once the tombstones are purged. A
+test adds them to what is stored, as a later reader would find them, and checks that no answer changes.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from enum import Enum, auto
 
-from sweep_tasks.model import Cell, TableRef, VersionRange
+from sweep_tasks.model import Cell, TableMetadata, TableRef, VersionRange
 from sweep_tasks.store.memory import MemoryStore, Versions
-from sweep_tasks.store.system import SYSTEM_TABLES
+from sweep_tasks.store.schema import SYSTEM_TABLES
 from tests.support.clock import ManualClock
 
 
 class Missing(Enum):
     KNOWN = auto()
-    """The store refuses at once what must reach every copy."""
+    """The store refuses immediately what must reach every replica."""
     SILENT = auto()
-    """The others do it, and one never answers."""
+    """The other replicas apply it, and one never answers."""
 
 
 class CopiesStore(MemoryStore):
@@ -28,8 +28,10 @@ class CopiesStore(MemoryStore):
         super().__init__(clock)
         self.missing: Missing | None = None
         self.left_behind: dict[tuple[TableRef, Cell], Versions] = {}
-        """What the missing copy may have and the others have not. Only of the users' tables: what the queue and the
-        parking get back is work to repeat."""
+        """Versions that the unavailable replica may hold and the others do not. Only of user tables: what the queue and
+        the parking get back is work to repeat."""
+        self.marks: dict[TableRef, set[int]] = {}
+        """Every version that was ever stored."""
         for table, metadata in SYSTEM_TABLES.items():
             self.create_table(table, metadata)
 
@@ -46,22 +48,33 @@ class CopiesStore(MemoryStore):
             self.delete_ranges(table, ranges)
         return [] if self.missing is None else list(ranges)
 
-    def truncate(self, table: TableRef, before: int) -> None:
-        """As if at every copy: how a truncation reaches a missing copy is a question of its own."""
-        super().truncate(table, before)
-        for of, cell in [place for place in self.left_behind if place[0] == table]:
-            self._drop(of, cell, range(-1, before))
+    def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
+        changed = super().alter_table(table, expected, new)
+        if changed:
+            self.marks.setdefault(table, set()).add(new.mark)
+        return changed
+
+    def create_table(self, table: TableRef, metadata: TableMetadata, gone: TableMetadata | None = None) -> bool:
+        """A new physical table: what a replica still holds of the old one is not in it."""
+        made = super().create_table(table, metadata, gone)
+        if made:
+            self.marks.setdefault(table, set()).add(metadata.mark)
+            self.left_behind = {place: found for place, found in self.left_behind.items() if place[0] != table}
+        return made
 
     def come_back(self, repaired: bool) -> None:
-        """It takes part again. Repaired in time, it has learnt what it missed."""
+        """The replica is available again. If it is repaired in time, it has what it missed."""
         self.missing = None
         if repaired:
             self.left_behind.clear()
 
     def brought_back(self) -> Iterator[tuple[TableRef, Cell, Versions]]:
-        """What each version that was left behind makes of its cell. One at a time: the missing copy may have missed any
-        of the others when they were written, the delete marker above it first of all."""
+        """Yield each cell with one version that was left behind. One at a time: the unavailable replica may have missed
+        any of the others when they were written, most of all the delete marker above it. That covers every put it can
+        have missed: a reader sees the newest version, so any subset shows what one of them shows (`test_copies.py`)."""
         for (table, cell), versions in self.left_behind.items():
+            if self.contents[table].metadata.is_gone:
+                continue
             for ts, value in versions.items():
                 yield table, cell, {ts: value} | self._table(table).versions(cell)
 

@@ -1,17 +1,17 @@
-"""A cell with very many versions, written past the contract: one call for each of them would take all day."""
+"""A cell with very many versions, written directly to the store: one call for each of them would take too long."""
 
 from __future__ import annotations
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import var_long, var_signed_long
 from sweep_tasks.model import Cell, TableRef
+from sweep_tasks.store.schema import TRANSACTIONS
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.sqlite.schema import physical_name, quoted
-from sweep_tasks.store.system import TRANSACTIONS
-from sweep_tasks.timestamps.service import TimestampService
 
 
 def deep_cell(store: SQLiteStore, table: TableRef, cell: Cell, versions: int, value: bytes) -> None:
-    """At 0, 2, 4 …, each committed one later; the last one is a delete."""
+    """Versions at 0, 2, 4 …, each committed one later. The last one is a delete."""
     last = 2 * (versions - 1)
     with store.connections.writing() as connection:
 

@@ -1,4 +1,4 @@
-"""A command like ssh: what it runs sees the files of another place, under paths that mean nothing here."""
+"""A command like ssh: what it runs sees the files of another machine, under paths that do not exist here."""
 
 from __future__ import annotations
 

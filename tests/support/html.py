@@ -27,11 +27,11 @@ class Element:
 
     @property
     def text(self) -> str:
-        """As a browser shows it."""
+        """The text as a browser shows it."""
         return " ".join("".join(each if isinstance(each, str) else each.text for each in self.inside).split())
 
     def all(self, name: str, value: str | None = None) -> list[Element]:
-        """In the order of the page, those with this attribute, and this value of it if one is given."""
+        """The elements with this attribute, and this value if one is given, in the order of the page."""
         given = (each for each in self._below() if name in each.attributes)
         return [each for each in given if value is None or each[name] == value]
 

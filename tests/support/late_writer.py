@@ -1,4 +1,4 @@
-"""A writer in a process of its own that stands still right before the step that decides its commit."""
+"""A writer in its own process that stops right before the step that decides its commit."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 _WRITES = """
 import sys
 from sweep_tasks.config import Settings
-from sweep_tasks.opening import open_store
+from sweep_tasks.connections import open_store
 from sweep_tasks.store.faults import FaultyStore
-from sweep_tasks.store.system import TRANSACTIONS
+from sweep_tasks.store.schema import TRANSACTIONS
 from sweep_tasks.transactions import TransactionManager
 
 url, table, row, column, value = sys.argv[1:]
@@ -39,7 +39,7 @@ class LateWriter:
         self.start = self._told("waits")
 
     def commit(self) -> int:
-        """It goes on; the commit timestamp."""
+        """Let it continue. Returns the commit timestamp."""
         assert self._process.stdin
         self._process.stdin.write("\n")
         self._process.stdin.flush()

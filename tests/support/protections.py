@@ -1,4 +1,4 @@
-"""Many protections at once, without asking each whether it may be."""
+"""Creates many protections at once, without verifying each one."""
 
 from __future__ import annotations
 

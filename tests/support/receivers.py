@@ -1,4 +1,4 @@
-"""A mail server and a web server that keep what they are given, and a certificate for them."""
+"""A mail server and a web server that keep what they receive, and a certificate for them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def free_port() -> int:
 
 
 class Certificate(NamedTuple):
-    """`file` is what a client trusts."""
+    """`file` is the certificate that a client trusts."""
 
     file: Path
     for_server: ssl.SSLContext
 
 
-def make_certificate(folder: Path) -> Certificate:
-    """For this host, signed by itself."""
+def make_certificate(folder: Path, addresses: Sequence[str] = (HOST,)) -> Certificate:
+    """A self-signed certificate for this host, or for the given addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -52,7 +52,10 @@ def make_certificate(folder: Path) -> Certificate:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -70,7 +73,7 @@ def make_certificate(folder: Path) -> Certificate:
 
 
 class MailBox:
-    """What arrived, and with whose login; `refuse` answers are given first, one a message."""
+    """The received messages, each with its login. `refuse` holds the first answers, one per message."""
 
     def __init__(self, refuse: Sequence[str] = ()) -> None:
         self.port = free_port()
@@ -98,7 +101,7 @@ class MailBox:
 
 @contextmanager
 def mail_server(mode: str, certificate: Certificate | None = None, refuse: Sequence[str] = ()) -> Iterator[MailBox]:
-    """`mode` as the setting `alert_smtp_tls`; an encrypted server takes a login."""
+    """`mode` is like the setting `alert_smtp_tls`. An encrypted server requires a login."""
     box = MailBox(refuse)
     login: dict[str, Any] = {"authenticator": box.authenticate, "auth_required": True}
     context = certificate.for_server if certificate else None
@@ -125,7 +128,7 @@ class Post(NamedTuple):
 
 
 class Hook:
-    """What was posted; `answers` are the first status codes given, then it is 200."""
+    """The received posts. `answers` are the first status codes, then 200."""
 
     def __init__(self, answers: Sequence[int] = ()) -> None:
         self.posts: list[Post] = []
@@ -151,7 +154,7 @@ def web_server(answers: Sequence[int] = (), certificate: Certificate | None = No
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer((HOST, 0), Handler)
     if certificate:

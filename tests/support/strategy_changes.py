@@ -1,6 +1,6 @@
-"""A writer that still goes by the old strategy commits while a table changes to another, each in a process of its own.
+"""A writer that still uses the old strategy commits while a table changes to another one, each in its own process.
 
-What it checks is the same on every store that several processes can share.
+The checks are the same for every store that several processes can share.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import SnapshotSwept
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySweep
@@ -20,9 +20,9 @@ from sweep_tasks.queue.encoding import read_cells_row
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import every
-from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.store.schema import QUEUE_CELLS
 from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import TransactionManager
 from tests.support.late_writer import late_writer
 
@@ -33,9 +33,10 @@ CELL = Cell(b"r", b"c")
 def check_a_writer_of_the_old_strategy(
     store: Store, settings: Settings, old: SweepStrategy, new: SweepStrategy, value: str
 ) -> None:
-    """Readers between the change and the commit, after it, after each sweep and after the scan that the change has left
-    to be done see what they must; the entry in the queue of the old strategy is swept, and in the end nothing is left
-    that does not belong into the table. A writer that knew of no sweeping has no entry: what it did is for the scan."""
+    """Check that readers see what they must: between the change and the commit, after it, after each sweep and after
+    the scan that the change requires. The entry in the queue of the old strategy is swept, and in the end nothing is
+    left that does not belong to the table. A writer that used the strategy nothing has no entry: its write is left to
+    the scan."""
     catalog = Catalog(store)
     catalog.create(TABLE, TableMetadata(old))
     manager = TransactionManager(store, settings)
@@ -78,7 +79,7 @@ def swept(store: Store, commit: int) -> bool:
 
 
 def queues_of(store: Store, start: int) -> set[SweepStrategy]:
-    """Which strategy's queues hold an entry of this transaction."""
+    """The strategies whose queues hold an entry of this transaction."""
     found = every(lambda resume: store.scan_versions(QUEUE_CELLS, after=resume))
     return {read_cells_row(cell.row)[1].strategy for cell, ts, _ in found if ts == start}
 

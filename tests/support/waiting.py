@@ -1,4 +1,4 @@
-"""Waiting for what a server, a driver or another process does a little later."""
+"""Waits for something that a server, a driver or another process does a little later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE_S = 240.0
 
 
 def eventually(look: Callable[[], T], patience_s: float = PATIENCE_S, every_s: float = 0.1) -> T:
-    """What it sees once that is something; what it saw last when patience is over, for the test to judge."""
+    """Return the first truthy value, or the last value when the time is over, for the test to judge."""
     until = time.monotonic() + patience_s
     while not (found := look()) and time.monotonic() < until:
         time.sleep(every_s)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweep_tasks.collecting import collected_seldom
+from sweep_tasks.processes import collected_seldom
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,23 @@ def test_every_setting_is_documented_with_its_default() -> None:
         assert f"| `{name}` | `{field.default}` | {field.description} |" in text, f"docs/settings.md lacks {name}"
 
 
+def test_the_threat_model_names_modules_and_settings_that_exist() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text()
+    modules = re.findall(r"`((?:sweep_tasks|spark_jobs)/[\w/.-]+)`", text)
+    assert len(modules) > 10
+    assert [module for module in modules if not (ROOT / module).is_file()] == []
+    _, _, table = text.partition("## Settings that matter")
+    rows = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+    settings = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert {"cassandra_tls", "cassandra_password", "task_folder"} <= set(settings)
+    assert set(settings) - set(Settings.model_fields) == set()
+
+
+def test_readers_find_what_protects_a_store() -> None:
+    linked = set(re.findall(r"\]\(([^)#:]+)\)", (ROOT / "README.md").read_text()))
+    assert {"SECURITY.md", "docs/threat-model.md", "docs/grants.md"} <= linked
+
+
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs" / "command.md").read_text()
     root = typer.main.get_command(app)
@@ -35,7 +52,7 @@ def commands(group: object, prefix: str = "") -> list[str]:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep_tasks.durations import short, words
+from sweep_tasks.texts import short, words
 
 
 @pytest.mark.parametrize(

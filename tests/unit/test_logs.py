@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -12,15 +13,15 @@ import structlog
 from airflow.sdk.log import configure_logging
 
 from sweep_tasks.config import LogFormat, Settings
-from sweep_tasks.logs import at_work, configure_logs, guard_logs
+from sweep_tasks.connections import open_store
+from sweep_tasks.logs import JOURNAL_LINE, at_work, configure_logs, guard_logs
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
-from sweep_tasks.orchestration.defaults import task_defaults
+from sweep_tasks.orchestration.names import task_defaults
 from sweep_tasks.queue.encoding import cells_column, shared_row, write_bytes
 from sweep_tasks.queue.writer import QueueWriter
-from sweep_tasks.store.faults import FaultyStore, miss_a_copy
+from sweep_tasks.store.faults import FaultyStore, miss_a_replica
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.store.schema import QUEUE_CELLS
 from sweep_tasks.transactions import TransactionManager
 from tests.support.clock import ManualClock
 from tests.unit.cli.test_protection_commands import run
@@ -46,6 +47,31 @@ def test_what_comes_as_bytes_is_told_by_its_length(capsys: pytest.CaptureFixture
     assert "yes" in said
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_is_one_line_and_drives_no_terminal(capsys: pytest.CaptureFixture[str], form: LogFormat) -> None:
+    configure_logs(form)
+    nasty = "a\x1b[2J\u202eb\nc"
+    structlog.get_logger().info(nasty, by=nasty, several=[nasty], error=ValueError(nasty), long="x" * 10_000)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.rstrip("\n").isprintable()
+    assert len(said) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("form", "collected", "lines"), [("text", False, 1), ("text", True, 2), ("json", False, 2), ("json", True, 2)]
+)
+def test_entries_of_the_journal_are_for_collection_and_not_for_the_user_of_a_command(
+    monkeypatch: pytest.MonkeyPatch, form: LogFormat, collected: bool, lines: int
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    configure_logs(form, collected=collected)
+    structlog.get_logger().info("met", code=JOURNAL_LINE)
+    structlog.get_logger().info("met", code="other")
+    assert out.getvalue().count("\n") == lines
+
+
 def test_within_airflow_too_and_for_loggers_that_were_there_before() -> None:
     """As Airflow sets logging up in the process of a task; the file of a DAG is read after that."""
     out = io.BytesIO()
@@ -67,7 +93,7 @@ def test_a_line_is_one_json_document_with_whoever_is_at_work(
 ) -> None:
     """A sweep that has something to say: a copy is missing."""
     configure_logs("json")
-    world = World(FaultyStore(memory, before=miss_a_copy(False)), clock)
+    world = World(FaultyStore(memory, before=miss_a_replica(False)), clock)
     for start in (10, 20):
         world.write(start, start + 1, [Cell(ROW, COLUMN)], table=THOROUGH_TABLE, delete=True)
     with at_work(run="scheduled__now"):

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sweep_tasks import opening
+from sweep_tasks import connections as opening
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import KeptStores
 from sweep_tasks.errors import StoreUnavailable
-from sweep_tasks.opening import KeptStores
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.memory import MemoryStore
 
@@ -51,7 +51,7 @@ def test_many_at_once_share_one(opened: list[Kept]) -> None:
         assert len(set(map(id, pool.map(use, range(8))))) == len(opened) == 1
 
 
-def test_one_that_makes_room_is_closed_when_nobody_uses_it_any_more(opened: list[Kept]) -> None:
+def test_an_evicted_store_is_closed_when_it_is_no_longer_used(opened: list[Kept]) -> None:
     kept = KeptStores(1)
     with kept.borrowed(named("a")):
         with kept.borrowed(named("b")):

@@ -1,4 +1,4 @@
-"""The lock pins everything that is installed, and the wheel holds everything that runs.
+"""The locks pin everything that is installed, down to the bytes, and the wheel holds everything that runs.
 
 Neither is a check of the machine that runs the tests: the lock is held against what the locked distributions declare,
 and the wheel is built from a copy of the tree.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
@@ -29,6 +30,8 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = PROJECT["project"]["name"]
 PACKAGES = ("sweep_tasks", "spark_jobs")
 NOT_COPIED = (".*", "__pycache__", "*.egg-info", "build", "*.db")
+LOCKS = ("requirements.txt", "requirements/build.txt", "requirements/deploy.txt", "requirements/tools.txt")
+"""With hashes; `make lock` writes them."""
 RESOLVE = """
 import sys
 from importlib.metadata import EntryPoint
@@ -93,9 +96,11 @@ def test_pyspark_and_its_client_agree_on_every_file_they_share(pins: dict[str, l
     assert [str(file) for file in shared if file.hash.value != files[str(file)].value] == []  # type: ignore[union-attr]
 
 
-def requirements(pins: dict[str, list[str]]) -> Iterator[tuple[str, Requirement]]:
-    """Every requirement below the project, with the distribution that declares it."""
-    ahead = [(OURS, extra) for extra in ("", *PROJECT["project"]["optional-dependencies"])]
+def requirements(
+    pins: dict[str, list[str]], extras: Iterable[str] = ("", *PROJECT["project"]["optional-dependencies"])
+) -> Iterator[tuple[str, Requirement]]:
+    """Every requirement below the project with these extras, with the distribution that declares it."""
+    ahead = [(OURS, extra) for extra in extras]
     seen = set(ahead)
     while ahead:
         name, extra = ahead.pop()
@@ -126,6 +131,98 @@ def locked(name: str, pins: dict[str, list[str]]) -> Distribution:
     found = distribution(name)
     assert [found.version] == pins[name], f"{name} is not installed as it is locked: run 'make setup'"
     return found
+
+
+# --- the locks with hashes ------------------------------------------------------------------------------------------
+
+
+class Locked(NamedTuple):
+    version: str
+    hashes: frozenset[str]
+
+
+def lock(file: str) -> dict[str, Locked]:
+    """By canonical name. Whatever is not a pin with hashes fails here: an address, an option, a path."""
+    found: dict[str, Locked] = {}
+    for entry in (ROOT / file).read_text().replace("\\\n", " ").splitlines():
+        pin, *hashes = entry.split()
+        name, equal, version = pin.partition("==")
+        assert equal, entry
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes), entry
+        assert canonicalize_name(name) not in found, name
+        found[canonicalize_name(name)] = Locked(version, frozenset(hashes))
+    return found
+
+
+@pytest.mark.parametrize("file", LOCKS)
+def test_every_package_of_a_lock_has_hashes_and_none_an_address(file: str) -> None:
+    assert [name for name, entry in lock(file).items() if not entry.hashes] == []
+    assert "://" not in (ROOT / file).read_text()
+
+
+def test_the_lock_with_hashes_holds_exactly_the_pins(pins: dict[str, list[str]]) -> None:
+    assert {name: [entry.version] for name, entry in lock("requirements.txt").items()} == pins
+
+
+@pytest.mark.parametrize("file", ["requirements/build.txt", "requirements/deploy.txt"])
+def test_a_part_of_the_lock_is_as_the_whole(file: str) -> None:
+    whole, part = lock("requirements.txt"), lock(file)
+    assert part == {name: whole[name] for name in part}
+
+
+def test_the_image_gets_what_it_requires_and_no_tool_of_developers(pins: dict[str, list[str]]) -> None:
+    needed = {canonicalize_name(requirement.name) for _, requirement in requirements(pins, ("", "deploy"))}
+    assert set(lock("requirements/deploy.txt")) == needed
+    assert "pytest" not in needed
+
+
+def test_the_builder_is_the_one_that_the_project_names(pins: dict[str, list[str]]) -> None:
+    assert {name: [entry.version] for name, entry in lock("requirements/build.txt").items()} == {
+        "setuptools": pins["setuptools"]
+    }
+
+
+def test_the_tools_are_the_versions_that_were_asked_for() -> None:
+    lines = (ROOT / "requirements" / "tools.in").read_text().splitlines()
+    asked = dict(line.split("==") for line in lines if not line.startswith("#"))
+    locked_tools = lock("requirements/tools.txt")
+    assert {name: locked_tools[name].version for name in asked} == asked
+    assert set(asked) == {"uv", "pip-audit"}
+
+
+def test_setup_installs_by_hash_and_our_own_code_without_anything_else() -> None:
+    installs = [words for words in planned("setup") if "install" in words]
+    by_lock = {words[-1]: words for words in installs if "--requirement" in words}
+    assert list(by_lock) == ["requirements/build.txt", "requirements.txt"], "what builds comes before what is built"
+    assert all("--require-hashes" in words for words in by_lock.values())
+    assert "--only-binary" in by_lock["requirements/build.txt"]
+    assert "--no-build-isolation" in by_lock["requirements.txt"]
+    (own,) = [words for words in installs if "--requirement" not in words]
+    assert {"--no-deps", "--no-build-isolation", "--editable"} <= set(own)
+
+
+def test_the_audit_reads_the_lock_and_installs_nothing_of_it() -> None:
+    *_, audit = planned("audit")
+    assert audit[0].endswith("/pip-audit")
+    assert audit[audit.index("--requirement") + 1] == "requirements.txt"
+    assert {"--require-hashes", "--disable-pip"} <= set(audit)
+    assert "--strict" in audit, "a package that the service does not know is no clean one"
+
+
+def test_the_locks_are_written_from_the_constraints_and_name_no_index() -> None:
+    compiled = {words[words.index("--output-file") + 1]: words for words in planned("lock") if "compile" in words}
+    assert set(compiled) == set(LOCKS)
+    assert all("--generate-hashes" in words for words in compiled.values())
+    assert not any("--emit-index-url" in words for words in compiled.values())
+    for file in LOCKS[:-1]:
+        assert "constraints.txt" in compiled[file]
+
+
+def planned(target: str) -> list[list[str]]:
+    """The words of each command that make would run, on a machine where nothing was done yet."""
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", target]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    return [shlex.split(line) for line in ended.stdout.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 # --- the wheel ------------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""The store that users really run: Cassandra 5, with as many nodes and copies as its operator likes."""
+"""The store on Cassandra 5, with any number of nodes and replicas."""

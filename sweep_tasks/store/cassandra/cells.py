@@ -1,8 +1,8 @@
 """Versioned cells in Cassandra: `(key, column1, column2, value)`, where column2 is the complement of the timestamp.
 
-So the newest version of a cell comes first. Write times are those of the store's own clock: a version written at TS
-carries TS; a sentinel or a tombstone carries a fresh timestamp, which is above everything it covers and above every
-tombstone that could cover it. The caller passes it, one for each bulk call.
+So the newest version of a cell comes first. Write times are timestamps of the store, not wall clocks. A version at TS
+has the write time TS. A sentinel or a tombstone has a fresh timestamp, which is above everything that it covers and
+above every tombstone that could cover it. The caller passes one fresh timestamp for each bulk call.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from sweep_tasks.model import (
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.requests import NO_LIMIT, Failed
 from sweep_tasks.store.cassandra.ring import token_of, tokens_of
-from sweep_tasks.store.chunks import chunks
-from sweep_tasks.store.contract import Stretch
+from sweep_tasks.store.contract import Stretch, chunks
 
 _ROWS_AT_ONCE = 50
-"""Of one place, asked for in one request."""
+"""Rows with the same replicas in one request."""
 _COLUMNS_AT_ONCE = 200
 _OVERHEAD_BYTES = 40
-"""What a statement takes in a batch beside its row, column and value."""
+"""Bytes of a statement in a batch in addition to its row, column and value."""
 
 _PUT = "INSERT INTO {t} (key, column1, column2, value) VALUES (?, ?, ?, ?) USING TIMESTAMP ?"
 _DELETE_ONE = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ? AND column1 = ? AND column2 = ?"
@@ -43,45 +42,45 @@ _DELETE_ROW = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ?"
 
 _bigint = Struct(">q").pack
 Values: TypeAlias = tuple[bytes, ...]
-"""The parameters of a statement, each in the bytes of its type."""
+"""The serialised parameters of a statement."""
 Write: TypeAlias = tuple[bytes, int, Values]
-"""A row, how many bytes go over the wire, and the values."""
+"""A row, the number of bytes to send, and the values."""
 
 
 class Cells:
+    """Reads and writes cells in physical tables."""
+
     def __init__(self, connection: Connection, batch_statements: int, batch_bytes: int) -> None:
         self._connection = connection
-        self._requests = connection.requests
-        self._ring = connection.ring
         self._batch_statements = batch_statements
         self._batch_bytes = batch_bytes
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def newest(self, name: str, before: Mapping[Cell, int], columns: str) -> Iterator[Any]:
-        """Of each cell the first version below its timestamp, which is the newest."""
+        """Yield for each cell its newest version below its timestamp, which is the first in the table."""
         by_ts: dict[int, list[Cell]] = {}
         for cell, ts in before.items():
             by_ts.setdefault(ts, []).append(cell)
         select = f"SELECT {columns} FROM {name} WHERE"
         one_column = f"{select} key IN ? AND column1 = ? AND column2 > ? PER PARTITION LIMIT 1"
         one_row = f"{select} key = ? AND column1 IN ? AND column2 > ? GROUP BY key, column1"
-        return self._requests.all_rows(
+        return self._connection.requests.all_rows(
             self._reading(one_column if isinstance(rows, list) else one_row).bind((rows, names, ~ts))
             for ts, cells in by_ts.items()
-            for rows, names in self._lines(cells)
+            for rows, names in self._grouped(cells)
         )
 
     def versions(self, name: str, cells: Collection[Cell]) -> Iterator[Any]:
         select = f"SELECT key, column1, column2 FROM {name} WHERE"
         one_column, one_row = f"{select} key IN ? AND column1 = ?", f"{select} key = ? AND column1 IN ?"
-        return self._requests.all_rows(
+        return self._connection.requests.all_rows(
             self._reading(one_column if isinstance(rows, list) else one_row).bind((rows, names))
-            for rows, names in self._lines(cells)
+            for rows, names in self._grouped(cells)
         )
 
-    def _lines(self, cells: Iterable[Cell]) -> Iterator[tuple[list[bytes], bytes] | tuple[bytes, list[bytes]]]:
-        """Cells as requests: one column of many rows of a place, or many columns of one row."""
+    def _grouped(self, cells: Iterable[Cell]) -> Iterator[tuple[list[bytes], bytes] | tuple[bytes, list[bytes]]]:
+        """Group cells into requests: one column of many rows with the same replicas, or many columns of one row."""
         columns: dict[bytes, list[bytes]] = {}
         for row, column in cells:
             columns.setdefault(row, []).append(column)
@@ -93,7 +92,7 @@ class Cells:
                 for part in chunks(names, _COLUMNS_AT_ONCE):
                     yield row, part
         for column, rows in alone.items():
-            for there in self._ring.by_place(rows):
+            for there in self._connection.ring.by_replicas(rows):
                 for together in chunks(there, _ROWS_AT_ONCE):
                     yield [row for (row,) in together], column
 
@@ -107,10 +106,10 @@ class Cells:
         stretch: Stretch,
         limit: int,
     ) -> Iterator[Any]:
-        """Each cell with its newest version, in the order of the ring, fetched as it is asked for."""
+        """Yield each cell with its newest version, in the order of the ring; pages are fetched when needed."""
         below, limits = ("", []) if before == MAX_TS else (" AND column2 > ?", [~before])
-        for where, keys, under_way in self._parts(name, rows, after, stretch):
-            chosen, choices = _within(_behind(after.column, columns) if after and under_way else columns)
+        for where, keys, resumed in self._parts(name, rows, after, stretch):
+            chosen, choices = _within(_after(after.column, columns) if after and resumed else columns)
             query = (
                 f"SELECT key, column1, column2, value FROM {name} WHERE {where}{chosen}{below}"
                 " GROUP BY key, column1 ALLOW FILTERING"
@@ -120,27 +119,29 @@ class Cells:
     def scan_versions(
         self, name: str, rows: Span, after: tuple[Cell, int] | None, stretch: Stretch, limit: int
     ) -> Iterator[Any]:
-        """Values stay where they are: of each comes its token, which is the least one for an empty value alone."""
+        """Yield versions without values: `hashed` is the token of the value, which is the least only if it is empty."""
         query = "SELECT key, column1, column2, token(value) AS hashed FROM {t} WHERE {where}"
         if after:
             (row, column), ts = after
             rest = query.format(t=name, where="key = ? AND column1 = ? AND column2 > ?")
             yield from self._fetch(rest, [row, column, ~ts], rows, limit)
-        for where, keys, under_way in self._parts(name, rows, after[0] if after else None, stretch):
-            chosen, choices = _within(_behind(after[0].column, EVERYTHING) if after and under_way else EVERYTHING)
+        for where, keys, resumed in self._parts(name, rows, after[0] if after else None, stretch):
+            chosen, choices = _within(_after(after[0].column, EVERYTHING) if after and resumed else EVERYTHING)
             yield from self._fetch(query.format(t=name, where=where + chosen), keys + choices, rows, limit)
 
     def _fetch(self, query: str, parameters: list[Any], rows: Span, limit: int) -> Iterator[Any]:
-        """Rows of a range are all over the ring: there is no telling how many must be read to find `limit`."""
+        """Yield the rows of a query. A row range is spread over the ring, so its reads can't be limited."""
         wanted = limit if rows == EVERYTHING or rows.is_one else NO_LIMIT
-        found = self._requests.rows(self._reading(query).bind(parameters), wanted)
+        found = self._connection.requests.rows(self._reading(query).bind(parameters), wanted)
         return (each for each in found if each.key in rows)
 
     def _parts(
         self, name: str, rows: Span, after: Cell | None, stretch: Stretch
     ) -> Iterator[tuple[str, list[Any], bool]]:
-        """A scan as conditions on the row, and whether it is the row under way: the rest of that, other rows at its
-        place on the ring (two may share a token), then all behind it. Rows of a range are all over the ring."""
+        """Yield the conditions of a scan, each with whether it is the row at which the scan resumes.
+
+        A resumed scan has three parts: the rest of that row, other rows with the same token, then all later tokens.
+        """
         first, end = tokens_of(stretch)
         before_end, ends = ("", []) if end is None else (" AND token(key) < ?", [end])
         if rows.is_one:
@@ -154,7 +155,7 @@ class Cells:
         yield "key = ?", [after.row], True
         token = token_of(after.row)
         same = self._reading(f"SELECT DISTINCT key FROM {name} WHERE token(key) >= ? AND token(key) <= ?")
-        for row in sorted(each.key for each in self._requests.rows(same.bind((token, token)))):
+        for row in sorted(each.key for each in self._connection.requests.rows(same.bind((token, token)))):
             if row > after.row:
                 yield "key = ?", [row], False
         yield f"token(key) > ?{before_end}", [token, *ends], False
@@ -177,7 +178,7 @@ class Cells:
                 ),
             )
         )
-        self._requests.write(batches)
+        self._connection.requests.write(batches)
 
     def add_sentinels(self, name: str, cells: Iterable[Cell], fresh: int) -> None:
         self.put({name: dict.fromkeys(cells, DELETE_MARKER)}, SENTINEL_TS, fresh)
@@ -185,19 +186,19 @@ class Cells:
     def delete_versions(self, name: str, versions: Iterable[tuple[Cell, int]], fresh: int) -> None:
         written = _bigint(fresh)
         writes = ((row, len(row) + len(column), (written, row, column, _bigint(~ts))) for (row, column), ts in versions)
-        self._requests.write(self._batches(self._writing(_DELETE_ONE, name), writes))
+        self._connection.requests.write(self._batches(self._writing(_DELETE_ONE, name), writes))
 
     def delete_ranges(self, name: str, ranges: Iterable[VersionRange], fresh: int) -> None:
         statement, written = self._writing(_DELETE_RANGE, name), _bigint(fresh)
-        self._requests.write(self._batches(statement, (_range_write(each, written) for each in ranges)))
+        self._connection.requests.write(self._batches(statement, (_range_write(each, written) for each in ranges)))
 
     def delete_rows(self, name: str, rows: Iterable[bytes], fresh: int) -> None:
         written = _bigint(fresh)
         writes = ((row, len(row), (written, row)) for row in rows)
-        self._requests.write(self._batches(self._writing(_DELETE_ROW, name), writes))
+        self._connection.requests.write(self._batches(self._writing(_DELETE_ROW, name), writes))
 
     def delete_everywhere(self, name: str, ranges: Collection[VersionRange], fresh: int) -> list[VersionRange]:
-        """At every copy, or it counts as not done: a copy that is away is not waited for."""
+        """Delete on all replicas, and return what was not confirmed by all. A replica that is down is not retried."""
         everywhere = self._connection.prepared(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
         writes = [_range_write(each, _bigint(fresh)) for each in ranges]
         by_values = {values: each for (_, _, values), each in zip(writes, ranges, strict=True)}
@@ -209,7 +210,7 @@ class Cells:
                 yield batch
 
         waiting: list[VersionRange] = []
-        for number, answer in enumerate(self._requests.answers(batches(), attempts=1)):
+        for number, answer in enumerate(self._connection.requests.answers(batches(), attempts=1)):
             if isinstance(answer, Failed):
                 waiting += sent[number]
         return waiting
@@ -223,8 +224,8 @@ class Cells:
     def _packed(
         self, statement: PreparedStatement, writes: Iterable[Write]
     ) -> Iterator[tuple[Statement, list[Values]]]:
-        """Unlogged batches, each for one place and below the limits, unless a single write is above them."""
-        for there in self._ring.by_place(writes):
+        """Yield unlogged batches, each for one set of replicas and within the limits, unless one write exceeds them."""
+        for there in self._connection.ring.by_replicas(writes):
             packed: list[Values] = []
             size = 0
             for _, length, values in there:
@@ -238,7 +239,7 @@ class Cells:
 
 
 def _batch(statement: PreparedStatement, packed: list[Values]) -> Statement:
-    """The values are in Cassandra's own bytes already: binding them one by one takes as long as all the rest."""
+    """Build a batch. The values are already serialised: binding them one by one would double the time."""
     bound = BoundStatement(statement)
     bound.values = packed[0]
     if len(packed) == 1:
@@ -256,7 +257,7 @@ def _range_write(each: VersionRange, written: bytes) -> Write:
     return row, len(row) + len(column), (written, row, column, _bigint(~end), _bigint(~first))
 
 
-def _behind(column: bytes, columns: ColumnChoice) -> ColumnChoice:
+def _after(column: bytes, columns: ColumnChoice) -> ColumnChoice:
     if not isinstance(columns, Span):
         return [each for each in columns if each > column]
     return Span(max(columns.start, column + b"\0"), columns.end)

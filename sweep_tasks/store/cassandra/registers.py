@@ -1,8 +1,8 @@
-"""Registers in Cassandra: one version each, changed by lightweight transactions alone and read serially.
+"""Registers in Cassandra: one version each, changed only by lightweight transactions and read serially.
 
-A lightweight transaction writes at the wall clock of Cassandra's own choosing, so a table of registers is never written
-in any other way. Every change, a removal too, is the same statement with another expectation: a register that was
-removed, ran out or never was looks the same to the next one who wants it absent.
+A lightweight transaction has a write time that Cassandra chooses from its wall clock, so a table of registers is never
+written in any other way. Every change, also a removal, is the same conditional statement. A register that was removed,
+has expired or never existed is absent for the next condition.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from cassandra.query import BatchStatement, BatchType, PreparedStatement
 from sweep_tasks.errors import OutcomeUnknown, StoreBusy
 from sweep_tasks.model import Cell
 from sweep_tasks.store.cassandra.connection import Connection
-from sweep_tasks.store.chunks import chunks
-from sweep_tasks.store.contract import Change
+from sweep_tasks.store.contract import Change, chunks
 
 _VERSION = -1
-"""The complement of version 0, where AtlasDB keeps values of this kind."""
+"""The complement of version 0, at which AtlasDB stores such values."""
 _SET = f"UPDATE {{t}} USING TTL ? SET value = ? WHERE key = ? AND column1 = ? AND column2 = {_VERSION} IF value = ?"
 _REMOVE = f"DELETE FROM {{t}} WHERE key = ? AND column1 = ? AND column2 = {_VERSION} IF EXISTS"
 _UPDATE_ATTEMPTS = 1_000
@@ -29,23 +28,23 @@ _COLUMNS_AT_ONCE = 100
 
 
 class Registers:
+    """Reads and changes registers in physical tables."""
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._requests = connection.requests
-        self._ring = connection.ring
         self._last_seen: dict[tuple[str, Cell], bytes | None] = {}
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def read(self, name: str, cells: Collection[Cell]) -> dict[Cell, bytes]:
-        """A request for each row: only one partition can be read serially at a time."""
+        """Read registers with one request per row: a serial read is limited to one partition."""
         columns: dict[bytes, list[bytes]] = {}
         for row, column in cells:
             columns.setdefault(row, []).append(column)
         where = f"key = ? AND column1 IN ? AND column2 = {_VERSION}"
         statement = self._serially(f"SELECT key, column1, value FROM {name} WHERE {where}")
         return _found(
-            self._requests.all_rows(
+            self._connection.requests.all_rows(
                 statement.bind((row, part))
                 for row, names in columns.items()
                 for part in chunks(names, _COLUMNS_AT_ONCE)
@@ -53,24 +52,24 @@ class Registers:
         )
 
     def peek(self, name: str, cells: Collection[Cell]) -> dict[Cell, bytes]:
-        """Many rows in a request. What an ordinary read finds was decided; what it misses may have been as well."""
+        """Read many rows per request. A value that an ordinary read finds is decided; it may miss decided values."""
         by_column: dict[bytes, list[tuple[bytes]]] = {}
         for row, column in cells:
             by_column.setdefault(column, []).append((row,))
         query = f"SELECT key, column1, value FROM {name} WHERE key IN ? AND column1 = ? AND column2 = {_VERSION}"
         statement = self._connection.prepared(query, self._connection.read_level)
         return _found(
-            self._requests.all_rows(
+            self._connection.requests.all_rows(
                 statement.bind(([row for (row,) in part], column))
                 for column, rows in by_column.items()
-                for there in self._ring.by_place(rows)
+                for there in self._connection.ring.by_replicas(rows)
                 for part in chunks(there, _ROWS_AT_ONCE)
             )
         )
 
     def read_rows(self, name: str, rows: Collection[bytes]) -> dict[Cell, bytes]:
         statement = self._serially(f"SELECT key, column1, value FROM {name} WHERE key = ?")
-        return _found(self._requests.all_rows(statement.bind((row,)) for row in rows))
+        return _found(self._connection.requests.all_rows(statement.bind((row,)) for row in rows))
 
     def _serially(self, query: str) -> PreparedStatement:
         return self._connection.prepared(query, self._connection.serial_level)
@@ -78,21 +77,21 @@ class Registers:
     # --- changing -------------------------------------------------------------------------------------------------
 
     def put_if_absent(self, name: str, values: Mapping[Cell, bytes], ttl_ms: int | None) -> dict[Cell, bytes]:
-        """May be repeated: whoever put it, what stands afterwards is the answer."""
+        """Put values into absent registers. Safe to retry: the result is the stored value, whichever process put it."""
         statement = self._setting(name)
         ttl = _seconds(ttl_ms)
         bound = (statement.bind((ttl, value, *cell, None)) for cell, value in values.items())
-        standing: dict[Cell, bytes] = {}
-        for (cell, value), answer in zip(values.items(), self._requests.changes(bound), strict=True):
+        current: dict[Cell, bytes] = {}
+        for (cell, value), answer in zip(values.items(), self._connection.requests.changes(bound), strict=True):
             found = answer.one()
-            standing[cell] = value if found.applied else found.value
-        return standing
+            current[cell] = value if found.applied else found.value
+        return current
 
     def compare_and_set(self, name: str, row: bytes, changes: Mapping[bytes, Change], ttl_ms: int | None) -> bool:
         statement, ttl = self._setting(name), _seconds(ttl_ms)
         parameters = [(ttl, change.new, row, column, change.expected) for column, change in changes.items()]
         if len(parameters) == 1:
-            return bool(self._requests.decide(statement.bind(parameters[0])).was_applied)
+            return bool(self._connection.requests.decide(statement.bind(parameters[0])).was_applied)
         together = BatchStatement(
             BatchType.UNLOGGED,
             consistency_level=self._connection.write_level,
@@ -100,14 +99,17 @@ class Registers:
         )
         for each in parameters:
             together.add(statement, each)
-        return bool(self._requests.decide(together).was_applied)
+        return bool(self._connection.requests.decide(together).was_applied)
 
     def update(self, name: str, cell: Cell, change: Callable[[bytes | None], bytes]) -> bytes:
-        """What we saw last is as good a guess as any: if it is wrong, the failed attempt says what stands instead. An
-        error is never about a guess: what stands is looked up first."""
+        """Update a register, starting from the value that was seen last.
+
+        If that value is outdated, the failed attempt returns the current one. If `change` fails on it, the current
+        value is read first, so that an error never refers to an outdated value.
+        """
         statement, key = self._setting(name), (name, cell)
         guessed = key in self._last_seen
-        current = self._last_seen[key] if guessed else self._standing(name, cell)
+        current = self._last_seen[key] if guessed else self._current(name, cell)
         unanswered = 0
         for _ in range(_UPDATE_ATTEMPTS):
             try:
@@ -115,13 +117,13 @@ class Registers:
             except Exception:
                 if not guessed:
                     raise
-                guessed, current = False, self._standing(name, cell)
+                guessed, current = False, self._current(name, cell)
                 continue
             if wanted == current and not guessed:
                 return wanted
             if wanted != current:
                 try:
-                    answer = self._requests.decide(statement.bind((0, wanted, *cell, current))).one()
+                    answer = self._connection.requests.decide(statement.bind((0, wanted, *cell, current))).one()
                 except OutcomeUnknown:
                     unanswered += 1
                     if unanswered == _UNANSWERED_ATTEMPTS:
@@ -132,15 +134,18 @@ class Registers:
                         return wanted
                     guessed, current = False, getattr(answer, "value", None)
                     continue
-            guessed, current = False, self._standing(name, cell)
-        raise StoreBusy(f"store: a register changed {_UPDATE_ATTEMPTS} times under us; try again later")
+            guessed, current = False, self._current(name, cell)
+        raise StoreBusy(
+            f"store: a register could not be updated, other writers changed it {_UPDATE_ATTEMPTS} times meanwhile; "
+            "retry later"
+        )
 
-    def _standing(self, name: str, cell: Cell) -> bytes | None:
+    def _current(self, name: str, cell: Cell) -> bytes | None:
         return self.read(name, [cell]).get(cell)
 
     def remove(self, name: str, cells: Iterable[Cell]) -> None:
         statement = self._connection.prepared(_REMOVE.format(t=name), self._connection.write_level)
-        self._requests.write(statement.bind(cell) for cell in cells)
+        self._connection.requests.write(statement.bind(cell) for cell in cells)
 
     def _setting(self, name: str) -> PreparedStatement:
         return self._connection.prepared(_SET.format(t=name), self._connection.write_level, may_repeat=False)
@@ -151,5 +156,5 @@ def _found(rows: Iterator[Any]) -> dict[Cell, bytes]:
 
 
 def _seconds(ttl_ms: int | None) -> int:
-    """Cassandra counts whole seconds from the beginning of the present one: at least as long as was asked for."""
+    """Round up to seconds. One is added because Cassandra counts from the beginning of the current second."""
     return 0 if ttl_ms is None else -(-ttl_ms // 1000) + 1

@@ -1,7 +1,8 @@
-"""Which rows live on the same nodes, and in which order a scan meets them.
+"""The token ring: which rows have the same replicas, and the scan order of rows.
 
-Writes that go to the same copies travel together: a batch over rows of several places would make one node pass most
-of it on. Within a place they are ordered like the ring, so that neighbours in a partition become one mutation.
+Writes to the same replicas are sent in one batch. With rows of different replicas, the coordinator would have to
+forward most of the batch. Within a batch, writes are in the order of the ring, so that writes to one partition become
+one mutation.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ def token_of(row: bytes) -> int:
 
 
 def equal_stretches(parts: int, since: bytes = b"") -> list[Stretch]:
-    """Tokens are hashes, so equal stretches of the ring hold about as many rows. From the place of a row on, if one is
-    given."""
+    """Split the ring, or the part from a row on, into equal stretches.
+
+    Tokens are hashes, so equal stretches have about the same number of rows.
+    """
     first = token_of(since) if since else LEAST_TOKEN
     tokens = LEAST_TOKEN + _TOKENS - first
     edges = sorted({first + tokens * number // parts for number in range(1, parts)} - {first})
@@ -38,46 +41,46 @@ def equal_stretches(parts: int, since: bytes = b"") -> list[Stretch]:
 
 
 def tokens_of(stretch: Stretch) -> tuple[int, int | None]:
-    """Its first token, and the one it ends before; None: it goes on to the last."""
+    """Return the first token of a stretch and its exclusive end; None if it extends to the last token."""
     (first,) = _token.unpack(stretch.first) if stretch.first else (LEAST_TOKEN,)
     (end,) = _token.unpack(stretch.end) if stretch.end else (None,)
     return first, end
 
 
 class Ring:
-    """The places of one keyspace, as the driver knows them now."""
+    """Groups the rows of one keyspace by their replicas, as the driver currently knows them."""
 
     def __init__(self, cluster: Cluster, keyspace: str) -> None:
         self._cluster = cluster
         self._keyspace = keyspace
-        self._made_from: object = None
+        self._built_from: object = None
         self._tokens: list[int] = []
-        self._places: list[int] = []
+        self._groups: list[int] = []
 
-    def by_place(self, items: Iterable[Keyed]) -> Iterator[list[Keyed]]:
-        """Items, each beginning with its row, as one list for each set of copies, in the order of the ring."""
-        self._look()
-        places: dict[int, list[tuple[int, Keyed]]] = {}
+    def by_replicas(self, items: Iterable[Keyed]) -> Iterator[list[Keyed]]:
+        """Yield items, each of which starts with its row, as one list per set of replicas, in token order."""
+        self._refresh()
+        groups: dict[int, list[tuple[int, Keyed]]] = {}
         for item in items:
             token = token_of(item[0])
-            places.setdefault(self._place(token), []).append((token, item))
-        for found in places.values():
+            groups.setdefault(self._group(token), []).append((token, item))
+        for found in groups.values():
             found.sort(key=lambda each: each[0])
             yield [item for _, item in found]
 
-    def _place(self, token: int) -> int:
+    def _group(self, token: int) -> int:
         if not self._tokens:
             return 0
-        return self._places[bisect_left(self._tokens, token) % len(self._tokens)]
+        return self._groups[bisect_left(self._tokens, token) % len(self._tokens)]
 
-    def _look(self) -> None:
-        """The driver makes a new map when nodes come or go."""
+    def _refresh(self) -> None:
+        """Rebuild the groups if the driver has a new token map, as after a change of nodes."""
         known = self._cluster.metadata.token_map
-        if known is self._made_from or known is None:
+        if known is self._built_from or known is None:
             return
         numbers: dict[frozenset[Any], int] = {}
-        places = []
+        groups = []
         for token in known.ring:
-            copies: Sequence[Any] = known.get_replicas(self._keyspace, token)
-            places.append(numbers.setdefault(frozenset(host.endpoint for host in copies), len(numbers)))
-        self._made_from, self._tokens, self._places = known, [token.value for token in known.ring], places
+            replicas: Sequence[Any] = known.get_replicas(self._keyspace, token)
+            groups.append(numbers.setdefault(frozenset(host.endpoint for host in replicas), len(numbers)))
+        self._built_from, self._tokens, self._groups = known, [token.value for token in known.ring], groups

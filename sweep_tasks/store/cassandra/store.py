@@ -1,9 +1,9 @@
 """The store contract on Cassandra.
 
-Cells and registers are kept apart, each by its own rules (`cells.py`, `registers.py`); what is here puts a table's name
-before them. A store is not made without a supplier of fresh timestamps: whatever covers something, a tombstone or a
-sentinel, takes one for each bulk call, at the moment of the call. One that was taken earlier could lie below what was
-written since, and what should be gone would stay.
+Cells and registers have their own modules (`cells.py`, `registers.py`). This one maps tables to physical tables. The
+store needs a source of fresh timestamps: every bulk call that writes tombstones or sentinels takes one at the time of
+the call. A timestamp that was taken earlier could be below what was written since, and versions that should be removed
+would stay.
 """
 
 from __future__ import annotations
@@ -30,31 +30,43 @@ from sweep_tasks.model import (
     VersionRange,
 )
 from sweep_tasks.store.cassandra.address import CassandraAddress
-from sweep_tasks.store.cassandra.catalog import Catalog
+from sweep_tasks.store.cassandra.catalog import Catalog, physical_tables
 from sweep_tasks.store.cassandra.cells import Cells
 from sweep_tasks.store.cassandra.connection import Connection
-from sweep_tasks.store.cassandra.options import PhysicalTable, physical_tables
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.requests import NoSuchTable
 from sweep_tasks.store.cassandra.ring import equal_stretches, token_of, tokens_of
 from sweep_tasks.store.cassandra.schema import check
-from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
+from sweep_tasks.store.contract import (
+    DEFAULT_PAGE,
+    EVERYWHERE,
+    Capabilities,
+    CellPage,
+    Change,
+    Page,
+    PhysicalTable,
+    Store,
+    Stretch,
+    VersionPage,
+)
 
 Result = TypeVar("Result")
 FreshTimestamp = Callable[[], int]
 
-_LOOKS_FOR_A_TABLE = 20
-_BETWEEN_LOOKS_S = 0.25
+_TABLE_ATTEMPTS = 20
+_TABLE_PAUSE_S = 0.25
 
 
 class CassandraStore(Store):
+    """The store in one keyspace of a cluster."""
+
     def __init__(
         self,
         address: CassandraAddress,
         settings: Settings,
         fresh_timestamps: Callable[[Store], FreshTimestamp],
     ) -> None:
-        """`fresh_timestamps` is given this store, whose registers the timestamp service may live in."""
+        """`fresh_timestamps` is called with this store, because the timestamp service may keep its state in it."""
         self.connection = Connection(address, settings)
         try:
             self.catalog = Catalog(self.connection, settings.cassandra_gc_grace_s)
@@ -67,19 +79,26 @@ class CassandraStore(Store):
         self._registers = Registers(self.connection)
         self._fresh = fresh_timestamps(self)
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(tombstones=self)
+
     # --- tables ---------------------------------------------------------------------------------------------------
 
-    def create_table(self, table: TableRef, metadata: TableMetadata) -> bool:
-        return self.catalog.add(table, metadata)
+    def create_table(self, table: TableRef, metadata: TableMetadata, gone: TableMetadata | None = None) -> bool:
+        return self.catalog.add(table, metadata, gone)
 
     def alter_table(self, table: TableRef, expected: TableMetadata, new: TableMetadata) -> bool:
         return self.catalog.alter(table, expected, new)
 
-    def drop_table(self, table: TableRef) -> bool:
-        return self.catalog.remove(table)
+    def remove_table(self, table: TableRef, incarnation: int) -> bool:
+        return self.catalog.remove(table, incarnation)
 
-    def tables(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
-        return self.catalog.tables(only)
+    def catalog_rows(self, only: Collection[TableRef] | None = None) -> dict[TableRef, TableMetadata]:
+        return self.catalog.rows(only)
+
+    def incarnation_in_use(self, table: TableRef) -> int:
+        return self.catalog.in_use(table)[0]
 
     def physical_tables(self) -> dict[TableRef, PhysicalTable]:
         return physical_tables(self.connection, self.catalog.physical_names())
@@ -141,11 +160,11 @@ class CassandraStore(Store):
         return self._on(table, lambda _: equal_stretches(parts, since))
 
     def end_of(self, table: TableRef) -> bytes:
-        """Rows that come later fall anywhere on the ring, not behind all others."""
+        """Return an open end: later rows are anywhere on the ring, not after all others."""
         return self._on(table, lambda _: b"")
 
     def share_before(self, stretch: Stretch, row: bytes) -> float:
-        """Rows lie as close everywhere on the ring."""
+        """Estimate by tokens, which are evenly distributed."""
         first, end = tokens_of(stretch)
         return (token_of(row) - first) / ((GREATEST_TOKEN if end is None else end) - first)
 
@@ -187,7 +206,7 @@ class CassandraStore(Store):
     def _covering(
         self, table: TableRef, what: Collection[Any], action: Callable[[str, Collection[Any], int], Result]
     ) -> Result:
-        """One fresh timestamp for each call, taken now."""
+        """Call `action` with one fresh timestamp, taken now."""
         return self._on(table, lambda name: action(name, what, self._fresh() if what else 0))
 
     # --- registers ------------------------------------------------------------------------------------------------
@@ -204,11 +223,11 @@ class CassandraStore(Store):
     def scan_registers(
         self, table: TableRef, limit: int = DEFAULT_PAGE, after: Cell | None = None
     ) -> Page[tuple[Cell, bytes], Cell]:
-        """An ordinary scan finds where registers are, a serial read what they hold."""
+        """Find registers by an ordinary scan, and read their values serially."""
         page = self.scan_versions(table, limit=limit, after=(after, 0) if after else None)
-        standing = self.read(table, [found.cell for found in page.items])
+        current = self.read(table, [found.cell for found in page.items])
         return Page(
-            [(found.cell, standing[found.cell]) for found in page.items if found.cell in standing],
+            [(found.cell, current[found.cell]) for found in page.items if found.cell in current],
             page.resume[0] if page.resume else None,
         )
 
@@ -232,6 +251,7 @@ class CassandraStore(Store):
     # --- housekeeping ---------------------------------------------------------------------------------------------
 
     def request_counts(self) -> Counter[str]:
+        """Return the number of requests of this store by outcome."""
         return self.connection.meters.counts()
 
     def close(self) -> None:
@@ -247,18 +267,24 @@ class CassandraStore(Store):
         return self._on_all([table], lambda names: call(names[table]))
 
     def _on_all(self, tables: Collection[TableRef], call: Callable[[dict[TableRef, str]], Result]) -> Result:
-        """With the physical names. One that a node does not know was dropped, and is looked up again; or it is new, and
-        that node hears of it in a moment."""
-        for look in range(_LOOKS_FOR_A_TABLE):
-            names = {table: self.catalog.physical(table) for table in tables}
+        """Call with the physical names of tables.
+
+        If a node does not know a physical table, the table was dropped, and its name is looked up again; or the table
+        is new, and the node will learn of it soon.
+        """
+        for attempt in range(_TABLE_ATTEMPTS):
+            names = {table: self.catalog.in_use(table)[1] for table in tables}
             try:
                 return call(names)
             except NoSuchTable:
                 for table in tables:
                     self.catalog.forget(table)
-                if look:
-                    time.sleep(_BETWEEN_LOOKS_S)
-        raise StoreUnavailable("store: a node does not know a table that is there; do all nodes have one schema?")
+                if attempt:
+                    time.sleep(_TABLE_PAUSE_S)
+        raise StoreUnavailable(
+            "store: a node does not know a table that exists; check with 'nodetool describecluster' that all nodes "
+            "have the same schema"
+        )
 
 
 def _cell(row: Any) -> Cell:

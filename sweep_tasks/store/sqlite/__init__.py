@@ -1,4 +1,4 @@
-"""The embedded default: one SQLite file, shared by as many processes as like to."""
+"""The default store: one SQLite file, which any number of processes can share."""
 
 from sweep_tasks.store.sqlite.store import SQLiteStore
 

@@ -1,7 +1,8 @@
-"""Connections to one SQLite file, and what its errors mean.
+"""Connections to one SQLite file, and the translation of its errors.
 
-A connection belongs to the thread and the process that opened it. After a fork the child must neither use nor close
-what it inherited (closing could checkpoint the parent's log), so it opens its own and lets the old ones be.
+Each thread has its own connection. Before a process forks, all connections are closed, and parent and child open new
+ones when they need them (see the gate below). A connection can't be closed if the forking thread itself is using it, or
+if another thread uses it for too long. Then the child refuses to use that file at all.
 """
 
 from __future__ import annotations
@@ -9,81 +10,218 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from contextlib import AbstractContextManager, suppress
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
+from weakref import WeakSet, finalize, ref
 
-from sweep_tasks.errors import (
-    ForeignStore,
-    NotInitialised,
-    OutcomeUnknown,
-    StoreBusy,
-    StoreError,
-    StoreUnavailable,
-)
+from sweep_tasks.errors import OutcomeUnknown, StoreBusy, StoreError, StoreMissing, StoreUnavailable
+from sweep_tasks.files import PRIVATE_FILE
 
-Durability = Literal["full", "normal"]
+# ---------------------------------------------------------------------------------------------------------------------
+# The gate keeps forks and the use of SQLite apart.
+#
+# SQLite counts its locks on a file in memory, and a fork copies these counts. The locks themselves belong to a process
+# and are not inherited. A child that continues with the copied counts assumes locks that it does not have. The parent
+# has the same problem if it closes "the last" connection while the child writes. So a process forks only while all
+# connections are closed: a thread holds its own lock while it uses a connection, and the forking thread waits for the
+# locks of all other threads.
+# ---------------------------------------------------------------------------------------------------------------------
 
-_inherited: list[sqlite3.Connection] = []
-"""Keeps connections of a parent process from being finalised, and so closed, in the child."""
 
+class Gate:
+    """One lock for each thread that uses SQLite; a fork acquires all of them."""
 
-class Connections:
-    def __init__(self, path: Path, busy_timeout_s: float, durability: Durability) -> None:
-        self.path = path
-        self._busy_timeout_s = busy_timeout_s
-        self._durability = durability
+    def __init__(self) -> None:
+        self.patience_s = 0.0
+        """How long a fork waits for the other threads."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop all locks in a forked child: the other threads do not exist there."""
         self._local = threading.local()
-        self._opened: list[sqlite3.Connection] = []
-        self._pid = os.getpid()
+        self._threads: WeakSet[threading.RLock] = WeakSet()
+        self._arriving = threading.Lock()
+        self._taken: list[threading.RLock] = []
 
-    def get(self) -> sqlite3.Connection:
-        """This thread's connection."""
-        if self._pid != os.getpid():
-            _inherited.extend(self._opened)
-            self._opened, self._local, self._pid = [], threading.local(), os.getpid()
-        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if found is None:
-            found = self._local.connection = self.open("rw")
-            self._opened.append(found)
-        return found
+    def own_lock(self) -> threading.RLock:
+        """Return the lock of this thread. Other threads wait for it only to fork."""
+        found: threading.RLock | None = getattr(self._local, "lock", None)
+        return found or self._add_thread()
 
-    def open(self, mode: Literal["rw", "rwc"]) -> sqlite3.Connection:
-        """A new connection; with `rw` the file must exist, so that a typing error does not create a store."""
-        if mode == "rw" and not self.path.exists():
-            raise NotInitialised(f"sqlite:///{self.path}")
-        with self.explained():
-            connection = sqlite3.connect(
-                f"file:{quote(str(self.path))}?mode={mode}",
-                uri=True,
-                timeout=self._busy_timeout_s,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=256,
-            )
-            connection.execute(f"PRAGMA synchronous = {self._durability}")
-            connection.execute("PRAGMA cache_size = -16384")
-            return connection
+    def _add_thread(self) -> threading.RLock:
+        with self._arriving:
+            lock = self._local.lock = threading.RLock()
+            self._threads.add(lock)
+        return lock
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        with self.explained():
-            yield self.get()
+    def shut(self) -> None:
+        """Stop all other threads from using a connection.
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction. The write lock is taken first: a lock taken midway could not wait for its turn."""
-        with self.explained():
-            connection = self.get()
-            connection.execute("BEGIN IMMEDIATE")
+        A thread that holds its lock for too long is not waited for: it may be waiting for the forking thread.
+        """
+        self._arriving.acquire()
+        give_up_at = time.monotonic() + self.patience_s
+        self._taken = [
+            lock for lock in list(self._threads) if lock.acquire(timeout=max(0.0, give_up_at - time.monotonic()))
+        ]
+
+    def open(self) -> None:
+        for lock in self._taken:
+            lock.release()
+        self._taken = []
+        self._arriving.release()
+
+
+Durability = Literal["full", "normal", "off"]
+"""What survives a power failure: all commits, all but the last ones, or nothing. `off` is not a setting: it is for
+temporary stores."""
+FileId = tuple[int, int]
+
+_PAUSES_S = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05, 0.1)
+"""Pauses between attempts to get the write lock, as in SQLite's own busy handler."""
+
+
+class _Owner:
+    """A marker that lives as long as the thread that a connection was opened for."""
+
+
+class _Held:
+    """A connection with its current pragmas and the number of blocks that use it."""
+
+    def __init__(self, connection: sqlite3.Connection, owner: _Owner, path: Path) -> None:
+        found = path.stat()
+        self.connection = connection
+        self.owner = ref(owner)
+        self.thread = threading.get_ident()
+        self.file: FileId = (found.st_dev, found.st_ino)
+        self.uses = 0
+        self.closed = False
+        self._busy_timeout_ms: int | None = None
+        self._synchronous: Durability | None = None
+
+    def wait_for_locks(self, busy_timeout_ms: int) -> None:
+        if self._busy_timeout_ms != busy_timeout_ms:
+            self.connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}")
+            self._busy_timeout_ms = busy_timeout_ms
+
+    def sync(self, durability: Durability) -> None:
+        if self._synchronous != durability:
+            self.connection.execute(f"PRAGMA synchronous = {durability}")
+            self._synchronous = durability
+
+    def close(self) -> None:
+        self.closed = True
+        self.connection.close()
+
+
+class _Using:
+    """A block that uses the connection of this thread, inside the gate.
+
+    It is not a generator, because every call of a store runs it and a generator costs as much as a small statement.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._lock = _gate.own_lock()
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._lock.acquire()
+        try:
+            held = self._held = self._take()
+            held.uses += 1
             try:
-                yield connection
+                self._begin(held)
             except BaseException:
-                connection.execute("ROLLBACK")
+                self._release(held)
                 raise
-            self._commit(connection)
+        except BaseException as error:
+            self._lock.release()
+            self._connections.explain(error)
+            raise
+        return held.connection
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._release(self._held)
+        self._lock.release()
+        if error is not None:
+            self._connections.explain(error)
+
+    def _take(self) -> _Held:
+        return self._connections.of_thread()
+
+    def _begin(self, held: _Held) -> None:
+        held.wait_for_locks(self._connections.busy_timeout_ms)
+
+    def _release(self, held: _Held) -> None:
+        held.uses -= 1
+
+
+class _Creating(_Using):
+    """A block with its own connection, which creates the file if necessary."""
+
+    def _take(self) -> _Held:
+        self._owner = _Owner()
+        return self._connections.open("rwc", self._owner)
+
+    def _release(self, held: _Held) -> None:
+        self._connections.drop(held)
+
+
+class _Locking(_Using):
+    """A block that starts with a statement that takes the write lock.
+
+    If the lock is taken, the thread waits outside the gate: the holder may be the thread that wants to fork.
+    """
+
+    def __init__(self, connections: Connections, statement: str, durability: Durability) -> None:
+        super().__init__(connections)
+        self._statement = statement
+        self._durability: Durability = durability
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            return super().__enter__()
+        except StoreBusy:
+            return self._wait()
+
+    def _wait(self) -> sqlite3.Connection:
+        give_up_at = time.monotonic() + self._connections.busy_timeout_ms / 1000
+        pauses = chain(_PAUSES_S, repeat(_PAUSES_S[-1]))
+        while True:
+            time.sleep(min(next(pauses), max(0.0, give_up_at - time.monotonic())))
+            try:
+                return super().__enter__()
+            except StoreBusy:
+                if time.monotonic() >= give_up_at:
+                    raise
+
+    def _begin(self, held: _Held) -> None:
+        held.wait_for_locks(0)
+        held.sync(self._durability)
+        held.connection.execute(self._statement)
+
+
+class _Writing(_Locking):
+    """A block that is one transaction. The write lock is taken first, because a later lock could not wait."""
+
+    def __init__(self, connections: Connections, durability: Durability) -> None:
+        super().__init__(connections, "BEGIN IMMEDIATE", durability)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        connection = self._held.connection
+        try:
+            if error is None:
+                self._commit(connection)
+            else:
+                connection.execute("ROLLBACK")
+        except BaseException as failure:
+            super().__exit__(kind, failure, trace)
+            raise
+        super().__exit__(kind, error, trace)
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
@@ -92,34 +230,181 @@ class Connections:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
                 raise
-            raise OutcomeUnknown(f"store: {self.path} failed at the commit ({error.sqlite_errorname})") from error
+            path, name = self._connections.path, error.sqlite_errorname
+            raise OutcomeUnknown(f"store: {path} failed at the commit ({name})") from error
 
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
+
+class Connections:
+    """The connections of this process to one file."""
+
+    def __init__(self, path: Path, busy_timeout_s: float, durability: Durability) -> None:
+        self.path = path
+        self.busy_timeout_ms = int(busy_timeout_s * 1000)
+        self._durability: Durability = durability
+        self._local = threading.local()
+        self._held: set[_Held] = set()
+        _gate.patience_s = max(_gate.patience_s, busy_timeout_s)
+        with _gate.own_lock():
+            _everyone.add(self)
+        # Close safely if close() is never called. At the end of the process this is not necessary.
+        finalize(self, _close_all, self._held).atexit = False
+
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        return _Using(self)
+
+    def writing(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """Return a block for one transaction; a durable one survives a power failure regardless of the setting."""
+        return _Writing(self, "full" if durable and self._durability != "off" else self._durability)
+
+    def creating(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Return a block with its own connection, which creates the file if necessary."""
+        return _Creating(self)
+
+    def vacuum(self) -> None:
+        with _Locking(self, "VACUUM", self._durability):
+            pass
+
+    def of_thread(self) -> _Held:
+        """Return the connection of this thread; it is opened on first use."""
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None or held.closed:
+            for other in self._held.copy():
+                if other.owner() is None and not other.uses:
+                    self.drop(other)  # its thread has ended
+            owner = self._local.owner = _Owner()
+            held = self._local.held = self.open("rw", owner)
+        return held
+
+    def open(self, mode: Literal["rw", "rwc"], owner: _Owner) -> _Held:
+        """Open a connection; with `rw` the file must exist, so that a typing error does not create a store."""
+        if mode == "rw" and not self.path.exists():
+            raise StoreMissing(
+                f"sqlite:///{self.path}",
+                "does not exist; correct the setting store, mount the file system, or restore the file",
+                reason="missing_file",
+            )
+        self._check_not_inherited()
+        if mode == "rwc":
+            self._create_private()
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=self.busy_timeout_ms / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
         try:
-            yield
-        except sqlite3.DatabaseError as error:
+            connection.execute("PRAGMA cache_size = -16384")
+            held = _Held(connection, owner, self.path)
+        except BaseException:
+            connection.close()  # immediately: the error may keep it alive, unknown to a later fork
+            raise
+        self._held.add(held)
+        return held
+
+    def _create_private(self) -> None:
+        """Create the file with access for its owner only, regardless of the umask.
+
+        SQLite gives its log and index files the same mode. An existing file keeps its mode: an operator may have opened
+        it to others. If the folder does not permit creating files, the error is reported by SQLite afterwards.
+        """
+        with _one_creates, suppress(OSError):  # one at a time: closing the file would free another thread's locks
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+
+    def drop(self, held: _Held) -> None:
+        if held in self._held:
+            self._held.discard(held)
+            held.close()
+
+    def close(self) -> None:
+        _close_all(self._held)
+
+    def explain(self, error: BaseException) -> None:
+        """Raise the store error that corresponds to an error of SQLite."""
+        if isinstance(error, sqlite3.DatabaseError):
             raise self._meaning_of(error) from error
 
     def _meaning_of(self, error: sqlite3.DatabaseError) -> StoreError:
         name = getattr(error, "sqlite_errorname", None) or type(error).__name__
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return StoreBusy(
-                f"store: {self.path} was locked by another process for {self._busy_timeout_s:g} s; "
-                "try again, or raise the setting sqlite_busy_timeout_s",
+                f"store: {self.path} was locked by another process for {self.busy_timeout_ms / 1000:g} s; "
+                "retry, or raise the setting sqlite_busy_timeout_s",
                 reason="locked",
             )
         if name == "SQLITE_NOTADB":
-            return ForeignStore(f"store: {self.path} is not a SQLite file; name another path", reason="not_sqlite")
+            return StoreError(f"store: {self.path} is not a SQLite file; name another path", reason="not_sqlite")
+        if name == "SQLITE_AUTH":
+            return self._inherited_in_use()
         if name.startswith("SQLITE_READONLY"):
-            return StoreUnavailable(f"store: {self.path} can't be written; check the rights of the file and its folder")
+            return StoreUnavailable(
+                f"store: {self.path} can't be written; check the permissions of the file and its folder"
+            )
         if name == "SQLITE_FULL":
-            return StoreUnavailable(f"store: the disk that holds {self.path} is full; make room and try again")
+            return StoreUnavailable(f"store: the disk with {self.path} is full; free some space and retry")
         return StoreUnavailable(f"store: {self.path} can't be used ({name}); check the file, its folder and the disk")
 
-    def close(self) -> None:
-        if self._pid == os.getpid():
-            for connection in self._opened:
-                connection.close()
-        self._opened, self._local = [], threading.local()
+    # --- around a fork ------------------------------------------------------------------------------------------
+
+    def close_unused(self) -> None:
+        """Close all connections before a fork, except those that the forking thread itself is using."""
+        for held in self._held.copy():
+            if not held.uses:
+                self.drop(held)
+
+    def leave_to_parent(self) -> None:
+        """Give up the parent's open connections in a forked child.
+
+        They are neither used nor closed here, because closing them would roll back what the parent is doing. Their
+        files are refused in this process.
+        """
+        for held in self._held:
+            _inherited.append(held.connection)
+            _inherited_files.add(held.file)
+            if held.thread == threading.get_ident():
+                held.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+        self._held.clear()
+        self._local = threading.local()
+
+    def _check_not_inherited(self) -> None:
+        if _inherited_files and self.path.exists():
+            found = self.path.stat()
+            if (found.st_dev, found.st_ino) in _inherited_files:
+                raise self._inherited_in_use()
+
+    def _inherited_in_use(self) -> StoreError:
+        return StoreError(
+            f"store: {self.path} was in use by a store call when this process was forked, and can't be used here; "
+            "fork before or after the call, or start a new process instead",
+            reason="forked_while_in_use",
+        )
+
+
+def _close_all(held: set[_Held]) -> None:
+    with _gate.own_lock():
+        while held:
+            held.pop().close()
+
+
+_gate = Gate()
+_one_creates = threading.Lock()
+_everyone: WeakSet[Connections] = WeakSet()
+_inherited: list[sqlite3.Connection] = []
+"""Connections of the parent process. A reference to them prevents that the child finalises, and so closes, them."""
+_inherited_files: set[FileId] = set()
+
+
+def _before_fork() -> None:
+    _gate.shut()
+    for connections in list(_everyone):
+        connections.close_unused()
+
+
+def _in_child() -> None:
+    _gate.reset()
+    for connections in list(_everyone):
+        connections.leave_to_parent()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_gate.open, after_in_child=_in_child)

@@ -1,19 +1,20 @@
-"""What a SQLite file must hold to be a store of ours, step by step since the first version.
+"""The schema of a SQLite store, as a list of migration steps.
 
-The file says who made it (`application_id`) and which steps it has been through (`user_version`). A file that is a
-few steps behind is brought up when it is opened; one that is ahead is refused, since an older program can't know
-what the later steps promise.
+The file has our `application_id` and, as `user_version`, the number of steps that were applied to it. An older file is
+migrated when it is opened. A newer one is refused, because an older program can't know what later steps guarantee.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreUnavailable
-from sweep_tasks.model import Layout, TableMetadata, TableRef
-from sweep_tasks.store import system
-from sweep_tasks.store.metadata import dump_metadata
+from sweep_tasks.encoding import stored_long
+from sweep_tasks.errors import NotInitialised, OtherSchema, StoreError, StoreMissing
+from sweep_tasks.model import Layout, TableMetadata, TableRef, TableState
+from sweep_tasks.store import schema as system
+from sweep_tasks.store.schema import dump_metadata, load_metadata
 from sweep_tasks.store.sqlite.connection import Connections
 
 APPLICATION_ID = 0x53574550
@@ -21,26 +22,29 @@ Step = Callable[[sqlite3.Connection], None]
 
 
 def quoted(identifier: str) -> str:
-    """The only way a name gets into a statement."""
+    """Quote an identifier. All names in statements are quoted by this function."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
 def physical_name(table: TableRef, table_id: int) -> str:
-    """Ends in an id that is never used again, so that a stale name can't reach a table created anew (SQLite also
-    takes names that differ only in case for one)."""
+    """Return the name of the physical table.
+
+    It ends in an id that is never reused, so that an outdated name can't refer to a table that was created again.
+    SQLite also treats names that differ only in case as equal.
+    """
     return f"{table}#{table_id}"
 
 
 def add_table(connection: sqlite3.Connection, table: TableRef, metadata: TableMetadata) -> bool:
-    """Within the caller's transaction."""
-    entered = connection.execute(
+    """Add a table to the catalog and create it, within the caller's transaction; False if the name is used."""
+    added = connection.execute(
         "INSERT INTO catalog (name, metadata) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
         (str(table), dump_metadata(metadata)),
     )
-    if not entered.rowcount:
+    if not added.rowcount:
         return False
-    assert entered.lastrowid is not None
-    name = quoted(physical_name(table, entered.lastrowid))
+    assert added.lastrowid is not None
+    name = quoted(physical_name(table, added.lastrowid))
     if metadata.layout is Layout.CELLS:
         connection.execute(
             f"CREATE TABLE {name} (row BLOB NOT NULL, col BLOB NOT NULL, ts INTEGER NOT NULL, value BLOB NOT NULL, "
@@ -51,67 +55,90 @@ def add_table(connection: sqlite3.Connection, table: TableRef, metadata: TableMe
             f"CREATE TABLE {name} (row BLOB NOT NULL, col BLOB NOT NULL, value BLOB NOT NULL, expires_ms INTEGER, "
             "PRIMARY KEY (row, col)) WITHOUT ROWID"
         )
-        index = quoted(f"{physical_name(table, entered.lastrowid)} expiry")
+        index = quoted(f"{physical_name(table, added.lastrowid)} expiry")
         connection.execute(f"CREATE INDEX {index} ON {name} (expires_ms) WHERE expires_ms IS NOT NULL")
     return True
 
 
-def _climbing(number: int, tables: Mapping[TableRef, TableMetadata]) -> Step:
+def _migration_step(number: int, tables: Mapping[TableRef, TableMetadata]) -> Step:
     def step(connection: sqlite3.Connection) -> None:
         if number == 0:
             connection.execute(
                 "CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, "
                 "metadata TEXT NOT NULL)"
             )
+        if number == system.MARKS_MOVE_AT:
+            connection.execute("ALTER TABLE catalog ADD COLUMN gone INTEGER NOT NULL DEFAULT 0")
+            _move_marks(connection)
         for table, metadata in tables.items():
             add_table(connection, table, metadata)
 
     return step
 
 
-STEPS: Sequence[Step] = tuple(_climbing(number, tables) for number, tables in enumerate(system.STEPS))
-"""Only ever added to. Step n takes a store from version n to n + 1."""
+def _move_marks(connection: sqlite3.Connection) -> None:
+    """Move the marks from the thresholds into the catalog. A mark without a table belongs to a dropped table."""
+    (thresholds,) = connection.execute("SELECT id FROM catalog WHERE name = ?", (str(system.THRESHOLDS),)).fetchone()
+    name = quoted(physical_name(system.THRESHOLDS, thresholds))
+    for row, value in connection.execute(f"SELECT row, value FROM {name}").fetchall():
+        table = system.marked_table(row)
+        if table is None:
+            continue
+        mark = stored_long(value)
+        found = connection.execute("SELECT metadata FROM catalog WHERE name = ?", (str(table),)).fetchone()
+        if found:
+            marked = dump_metadata(replace(load_metadata(found[0]), mark=mark))
+            connection.execute("UPDATE catalog SET metadata = ? WHERE name = ?", (marked, str(table)))
+        else:
+            gone = dump_metadata(TableMetadata(state=TableState.GONE, mark=mark))
+            connection.execute("INSERT INTO catalog (name, metadata, gone) VALUES (?, ?, 1)", (str(table), gone))
+
+
+STEPS: Sequence[Step] = tuple(_migration_step(number, tables) for number, tables in enumerate(system.STEPS))
+"""The migration steps; step n migrates a store from version n to n + 1."""
 
 
 def initialise(connections: Connections, steps: Sequence[Step] = STEPS) -> bool:
-    """Make the file a store, or bring it up; True if it was not one before. Safe to run many times at once."""
-    try:
-        connections.path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreUnavailable(f"store: {connections.path.parent} can't be made a folder: {error.strerror}") from error
-    connection = connections.open("rwc")
-    try:
-        with connections.explained():
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                new = _version(connections, connection) == 0
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                _climb(connections, connection, steps)
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            return new
-    finally:
-        connection.close()
+    """Create a store in the file, or migrate an older one; True if it is new. Safe to run several times at once.
+
+    The folder must exist. Creating it could hide that the file system with the real store is not mounted.
+    """
+    if not connections.path.parent.is_dir():
+        raise StoreMissing(
+            f"sqlite:///{connections.path}",
+            f"can't be created: {connections.path.parent} is not a folder; correct the path, mount the file system, or "
+            "create the folder",
+            reason="missing_folder",
+        )
+    with connections.creating() as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            new = _version(connections, connection) == 0
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            _migrate(connections, connection, steps)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        return new
 
 
-def bring_up(connections: Connections, steps: Sequence[Step] = STEPS) -> None:
-    """On opening: refuse what is no store of ours or a newer one, migrate an older one."""
+def check_and_migrate(connections: Connections, steps: Sequence[Step] = STEPS) -> None:
+    """Migrate an older store when it is opened; refuse a newer one, and files of other programs."""
     with connections.reading() as connection:
         found = _version(connections, connection)
     if found == 0:
         raise NotInitialised(f"sqlite:///{connections.path}")
     if found != len(steps):
         with connections.writing() as connection:
-            _climb(connections, connection, steps)
+            _migrate(connections, connection, steps)
 
 
-def _climb(connections: Connections, connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
+def _migrate(connections: Connections, connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
     found = _version(connections, connection)
     if found > len(steps):
-        raise NewerSchema(f"sqlite:///{connections.path}", found, len(steps))
+        raise OtherSchema(f"sqlite:///{connections.path}", found, len(steps))
     for step in steps[found:]:
         step(connection)
     connection.execute(f"PRAGMA user_version = {len(steps)}")
@@ -122,7 +149,7 @@ def _version(connections: Connections, connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if application != APPLICATION_ID and (application or version or objects):
-        raise ForeignStore(
+        raise StoreError(
             f"store: {connections.path} is a SQLite file of another program; name another path",
             reason="another_program",
         )

@@ -1,4 +1,4 @@
-"""`sweepflow dev cassandra` where there is nothing to start; that it starts a real one is tested in tests/dev."""
+"""`sweepflow dev cassandra` where there is nothing to start; that it starts a real one is tested in tests/local."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep_tasks.dev.state import ClusterState
-from sweep_tasks.errors import ClusterNotReady
+from sweep_tasks.errors import ServerNotReady
+from sweep_tasks.local.processes import ClusterState
 from tests.support.command import Answer, sweepflow
 
 
@@ -51,7 +51,7 @@ def test_stopping_what_was_never_started_changes_nothing(tmp_path: Path) -> None
 def test_the_tool_needs_a_cluster(tmp_path: Path) -> None:
     refused = dev("nodetool", "1", "compact", "--user-defined", "x", cwd=tmp_path)
     assert refused.code == 4
-    assert isinstance(refused.error, ClusterNotReady)
+    assert isinstance(refused.error, ServerNotReady)
     assert (refused.error.field, refused.error.reason) == ("folder", "missing")
     assert ".sweepflow/cassandra" in refused.err
 
@@ -63,7 +63,17 @@ def test_nodes_that_are_down_are_listed_with_the_address_of_the_store(tmp_path: 
     assert "cassandra://127.0.0.1,127.0.0.2,127.0.0.3:20001/sweepflow?replication=3" in shown.out
 
 
-@pytest.mark.parametrize(("keep", "left"), [(["--keep"], True), ([], False)])
+def test_data_is_not_removed_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    (tmp_path / "node1").mkdir()
+    ClusterState(1, 20_001, 20_002, [20_003]).write(tmp_path)
+    refused = dev("down", "--folder", str(tmp_path), cwd=tmp_path)
+    assert refused.code == 2
+    assert refused.error is not None
+    assert refused.error.code == "not_confirmed"
+    assert (tmp_path / "node1").exists()
+
+
+@pytest.mark.parametrize(("keep", "left"), [(["--keep"], True), (["--yes"], False)])
 def test_data_is_removed_unless_it_is_to_be_kept(tmp_path: Path, keep: list[str], left: bool) -> None:
     folder = tmp_path / "cluster"
     (folder / "node1").mkdir(parents=True)

@@ -14,14 +14,13 @@ import pytest
 from sweep_tasks.cli.legacy_sweep import CUT_SHORT, how_to_resume
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import LegacySweepOfOtherRows, LegacySweepRunning
-from sweep_tasks.legacy.due import Undone
+from sweep_tasks.errors import AlreadyExists
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import RunState
+from sweep_tasks.legacy.progress import RunState, Undone
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.store.system import LEGACY_SWEEPS
+from sweep_tasks.store.schema import LEGACY_SWEEPS
 from sweep_tasks.transactions import TransactionManager
 from tests.support.command import COMMAND, Answer, sweepflow
 
@@ -82,18 +81,25 @@ def test_the_same_command_goes_on_from_a_row_too_and_one_that_began_anew_says_ho
     assert [each["begun"] for each in seen] == ["start", "resume", "resume"]
     assert [each["this_time"]["cells"] for each in seen] == [7, 7, 6]
     assert seen[-1]["stopped"] is None
-    anew = ask("--anew", "--max-cells", "7").out
-    assert how_to_resume(anew=True) in anew
-    assert how_to_resume(anew=True) != how_to_resume(anew=False)
+    anew = ask("--restart", "--max-cells", "7").out
+    assert how_to_resume(restart=True) in anew
+    assert how_to_resume(restart=True) != how_to_resume(restart=False)
 
 
 def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     assert legacy_sweep("--cancel")[1]["state"] == "cancelled"
-    _, anew = legacy_sweep("--anew")
+    _, anew = legacy_sweep("--restart", "--yes")
     assert anew["run"] != first["run"]
     assert anew["cells"] == ROWS
     assert legacy_sweep("--cancel")[0] == 3, "a finished run can't be cancelled"
+
+
+def test_what_a_run_has_done_is_not_dropped_where_nobody_can_be_asked(table: Store) -> None:
+    _, first = legacy_sweep("--max-cells", "10")
+    code, refused = legacy_sweep("--restart")
+    assert (code, refused["error"], refused["field"]) == (2, "not_confirmed", "yes")
+    assert legacy_sweep()[1]["run"] == first["run"]
 
 
 def test_who_cancels_is_told_that_it_stays_cancelled(table: Store) -> None:
@@ -107,11 +113,11 @@ def test_part_of_the_table_does_not_drop_what_a_run_of_all_of_it_has_done(table:
     for other in (["--from-row", b"050".hex()], ["--stop-at", "1"]):
         refused = ask(*other, "--json")
         assert (refused.code, refused.document["error"]) == (5, "exists")
-        assert isinstance(refused.error, LegacySweepOfOtherRows)
-        assert (refused.error.table, refused.error.run) == (T, first["run"])
-        assert (refused.error.done, refused.error.ranges) == (first["ranges_done"], 6)
+        assert isinstance(refused.error, AlreadyExists)
+        assert (refused.error.details["table"], refused.error.details["run"]) == (T, first["run"])
+        assert (refused.error.details["done"], refused.error.details["ranges"]) == (first["ranges_done"], 6)
     assert legacy_sweep("--status")[1]["run"] == first["run"]
-    assert legacy_sweep("--from-row", b"050".hex(), "--anew")[1]["cells"] == 10
+    assert legacy_sweep("--from-row", b"050".hex(), "--restart", "--yes")[1]["cells"] == 10
 
 
 def test_a_table_that_is_dropped_takes_its_run_along(table: Store, sqlite_url: str) -> None:
@@ -135,7 +141,7 @@ def test_a_store_that_just_learned_the_time_says_when_to_come_back(sqlite: Store
 
 def test_what_is_still_due_is_said(table: Store, sqlite_url: str) -> None:
     for strategy in ("conservative", "thorough"):
-        assert sweepflow("tables", "set-strategy", str(T), strategy, "--store", sqlite_url).code == 0
+        assert sweepflow("tables", "set-strategy", str(T), strategy, "--yes", "--store", sqlite_url).code == 0
     said = " ".join(ask().out.split())
     assert Undone.QUEUE.sentence in said
     assert legacy_sweep()[1]["still_due"] == "queue"
@@ -145,9 +151,9 @@ def test_a_second_start_says_who_is_at_work(table: Store, settings: Settings) ->
     LegacySweep(table, settings, SystemClock(), "ada at host-7").start(LegacyOrder(T))
     refused = ask("--json")
     assert (refused.code, refused.document["error"]) == (5, "exists")
-    assert isinstance(refused.error, LegacySweepRunning)
-    assert refused.error.owner == "ada at host-7"
-    assert refused.error.owner in refused.document["message"]
+    assert isinstance(refused.error, AlreadyExists)
+    assert refused.error.details["owner"] == "ada at host-7"
+    assert refused.error.details["owner"] in refused.document["message"]
 
 
 def test_part_of_the_table_from_a_row_on(table: Store) -> None:
@@ -183,7 +189,7 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert how_to_resume(anew=False) in " ".join(said.split())
+    assert how_to_resume(restart=False) in " ".join(said.split())
     paused = sweep.standing(T)
     assert paused
     assert (paused.run.state, paused.run.why) == (RunState.PAUSED, "interrupted")
@@ -194,7 +200,7 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
 def test_people_are_told_in_a_sentence(table: Store) -> None:
     ended = ask("--max-cells", "10")
     assert ended.code == 0
-    assert f"{CUT_SHORT['cells']}; {how_to_resume(anew=False)}" in ended.out
+    assert f"{CUT_SHORT['cells']}; {how_to_resume(restart=False)}" in ended.out
     done = legacy_sweep("--status")[1]
     figures = set(re.findall(r"\w+", ended.out))
     assert {done["run"], *(str(done[name]) for name in ("sweep_ts", "cells", "deleted", "versions"))} <= figures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep_tasks.errors import NoTombstones, UnknownNode
+from sweep_tasks.errors import NotFound, NotYet
 from tests.support.command import sweepflow
 
 NODE = '{"one": {"data": "/nowhere"}}'
@@ -25,8 +25,8 @@ def test_a_node_that_is_not_described_is_told_with_those_that_are() -> None:
     chosen = ["--node", "one", "--node", "two", "--store", CASSANDRA]
     answer = sweepflow("compaction", "run", *chosen, "--json", SWEEPFLOW_COMPACTION_NODES=NODE)
     assert (answer.code, answer.document["error"], answer.document["field"]) == (3, "not_found", "node")
-    assert isinstance(answer.error, UnknownNode)
-    assert (answer.error.name, answer.error.known) == ("two", ("one",))
+    assert isinstance(answer.error, NotFound)
+    assert (answer.error.details["name"], answer.error.details["known"]) == ("two", ("one",))
     assert answer.document["message"] == str(answer.error)
 
 
@@ -34,5 +34,5 @@ def test_a_node_that_is_not_described_is_told_with_those_that_are() -> None:
 def test_a_store_without_tombstones_says_so(nodes: str) -> None:
     answer = sweepflow("compaction", "run", "--store", "sqlite:///store.db", "--json", SWEEPFLOW_COMPACTION_NODES=nodes)
     assert (answer.code, answer.document["error"]) == (2, "not_yet")
-    assert isinstance(answer.error, NoTombstones)
-    assert answer.error.store == "sqlite"
+    assert isinstance(answer.error, NotYet)
+    assert answer.error.details["store"] == "sqlite"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
-
 import pytest
 
-from sweep_tasks.journal import NO_REASON, QUARANTINED_ENTRIES
-from tests.unit.cli.test_protection_commands import ask, sweep_now, url, write
+from sweep_tasks.journal.actors import NO_REASON, current_user
+from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Journal
+from sweep_tasks.protection.ledger import Ledger
+from sweep_tasks.protection.records import Mode, Record, Target
+from tests.support.pauses import put_pause
+from tests.unit.cli.test_protection_commands import TABLE, ask, opened, sweep_now, url, write
 
 __all__ = ["url"]
 
@@ -25,10 +27,10 @@ def test_a_pause_from_its_beginning_to_its_end(url: str) -> None:
     assert "a closer look" in shown
     again = ask(url, "pause", "shop.items", "--reason", "me too", "--json")
     assert (again.code, again.document["error"]) == (5, "exists")
-    resumed = ask(url, "resume", "shop.items", "--reason", "seen enough", "--json").document
-    assert resumed.items() >= {"resumed": "shop.items", "by": getpass.getuser(), "reason": "a closer look"}.items()
+    resumed = ask(url, "resume", "shop.items", "--reason", "seen enough", "--yes", "--json").document
+    assert resumed.items() >= {"resumed": "shop.items", "by": current_user(), "reason": "a closer look"}.items()
     assert sum(each["unparked"] for each in sweep_now(url).document["shards"]) == 1
-    notes = ask(url, "journal", "--json").document["notes"]
+    notes = [each for each in ask(url, "journal", "--json").document["notes"] if each["about"] == "shop.items"]
     assert [(note["what"], note["about"], note["reason"], note["outcome"]) for note in notes] == [
         ("resume", "shop.items", "seen enough", "done"),
         ("pause", "shop.items", "me too", "failed: exists"),
@@ -43,9 +45,38 @@ def test_what_is_released_and_retried_by_command_is_in_the_journal_too(url: str)
     assert ask(url, "queue", "quarantine", "retry").code == 0
     notes = ask(url, "journal", "--json").document["notes"]
     assert [(note["by"], note["what"], note["about"], note["reason"], note["outcome"]) for note in notes] == [
-        (getpass.getuser(), "retry", QUARANTINED_ENTRIES, NO_REASON, "done"),
-        (getpass.getuser(), "release", "backup", "the backup is done", "done"),
+        (current_user(), "retry", QUARANTINED_ENTRIES, NO_REASON, "done"),
+        (current_user(), "release", "backup", "the backup is done", "done"),
+        (current_user(), "protect", "backup", NO_REASON, "done"),
     ]
+
+
+def test_no_text_that_is_stored_drives_the_terminal(url: str) -> None:
+    """As it was stored before texts were checked, or by another program."""
+    nasty = "a\x1b[2J\x1b]0;owned\x07\u202eb\n\x9b31mc"
+    with opened(url) as store:
+        put_pause(store, TABLE, nasty, nasty)
+        with Journal(store).record_as(nasty, nasty, nasty, "why not"):
+            pass
+        Ledger(store).change(nasty, lambda _: Record(nasty, 5, Mode.AT, (Target(TABLE),), meta={"why": nasty}))
+    commands = (
+        ["pause", "--list"], ["journal"], ["status"], ["protections"], ["protections", "--id", nasty], ["doctor"],
+        ["pause", "shop.items", "--reason", "me too"], ["release", f"no{nasty}"], ["sweep"], ["metrics"],
+        ["resume", "shop.items", "--reason", "over"], ["tables", "show", f"no{nasty}"],
+    )  # fmt: skip
+    for command in commands:
+        answer = ask(url, *command)
+        shown = answer.out + answer.err
+        assert [each for each in shown if not each.isprintable() and each != "\n"] == [], command
+    assert "a\\x1b[2J" in ask(url, "protections").out
+    assert ask(url, "journal", "--json").document["notes"][-1]["by"] == nasty, "programs get what is stored"
+
+
+@pytest.mark.parametrize("reason", ["a\x1b[2Jb", "\u202eevil"])
+def test_a_reason_that_drives_a_terminal_is_refused(url: str, reason: str) -> None:
+    refused = ask(url, "pause", "shop.items", "--reason", reason, "--json")
+    assert (refused.code, refused.document["field"], refused.document["reason"]) == (2, "reason", "control_character")
+    assert ask(url, "pause", "--list", "--json").document == {"paused": []}
 
 
 def test_everything_is_paused_and_a_sweep_says_so(url: str) -> None:
@@ -53,7 +84,7 @@ def test_everything_is_paused_and_a_sweep_says_so(url: str) -> None:
     assert {each["stopped"] for each in sweep_now(url).document["shards"]} == {"paused"}
     refused = ask(url, "queue", "quarantine", "retry", "--json")
     assert (refused.code, refused.document["error"]) == (5, "paused")
-    assert ask(url, "resume", "--everything", "--reason", "over").code == 0
+    assert ask(url, "resume", "--everything", "--reason", "over", "--yes").code == 0
     assert {each["stopped"] for each in sweep_now(url).document["shards"]} == {None}
 
 

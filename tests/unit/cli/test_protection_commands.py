@@ -8,19 +8,19 @@ from contextlib import contextmanager
 
 import pytest
 
-from sweep_tasks.cli.protection_shown import held_back
-from sweep_tasks.cli.times import moment_ms
+from sweep_tasks.cli.command import moment_ms
+from sweep_tasks.cli.protections import held_back
 from sweep_tasks.clock import from_ms
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.diagnosis.held_back import Held
 from sweep_tasks.errors import AlreadySwept, BadValue, LimitExceeded, SnapshotSwept, UnknownTable
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode, Record, State
-from sweep_tasks.protection.targets import Target
+from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
 from tests.support.command import Answer, sweepflow, sweepflow_process
 
@@ -96,7 +96,7 @@ def test_a_protection_from_its_making_to_its_end(url: str) -> None:
     told = ask(url, "release", "backup", "--dry-run", "--json").document
     assert told.items() >= (held | {"released": False}).items()
     assert len(records(url)) == 1
-    assert ask(url, "release", "backup", "--json").document.items() >= (held | {"released": True}).items()
+    assert ask(url, "release", "backup", "--yes", "--json").document.items() >= (held | {"released": True}).items()
     sweep_now(url)
     with pytest.raises(SnapshotSwept):
         read_at(url, ts)
@@ -111,7 +111,7 @@ def test_a_script_gets_one_document_from_each_command(url: str) -> None:
     assert made.document["targets"] == ["shop.items[00:ff)"]
     listed = sweepflow_process("protections", *arguments)
     assert [each["id"] for each in listed.document["protections"]] == ["backup"]
-    assert sweepflow_process("release", "backup", *arguments).document["released"] is True
+    assert sweepflow_process("release", "backup", "--yes", *arguments).document["released"] is True
 
 
 def test_people_get_sentences_and_tables_without_the_rows_that_are_held(url: str) -> None:
@@ -162,14 +162,14 @@ def test_what_was_swept_can_not_be_protected_and_the_answer_says_from_where_on_i
 
 def test_a_record_moves_forward_or_stays_where_it_is(url: str) -> None:
     ts = ask(url, "protect", "shop.items", "--id", "job", "--now", "--json").document["ts"]
-    assert ask(url, "protections", "--json", "move", "job", str(ts + 1)).document["ts"] == ts + 1
+    assert ask(url, "protections", "--json", "move", "job", str(ts + 1), "--yes").document["ts"] == ts + 1
     back = ask(url, "protections", "move", "job", str(ts))
     assert (back.code, back.out) == (2, "")
     assert back.error
     assert (back.error.field, back.error.reason) == ("ts", "backwards")
     write(url, b"v1")
     sweep_now(url)
-    refused = ask(url, "protections", "move", "job", str(ts + 2), "--json")
+    refused = ask(url, "protections", "move", "job", str(ts + 2), "--yes", "--json")
     assert (refused.code, refused.document["error"]) == (5, "already_swept")
     assert [record.ts for record in records(url)] == [ts + 1]
     gone = run("protections", "--store", url, "--json", "move", "nobody", "9")
@@ -217,7 +217,7 @@ def test_more_than_the_limit_allows_is_not_protected(url: str) -> None:
     assert (refused.code, refused.out, refused.err) == (5, "", f"error: {refused.error}\n")
     assert isinstance(refused.error, LimitExceeded)
     assert refused.error.field == "max_protection_spans"
-    assert (refused.error.used, refused.error.more, refused.error.limit) == (0, 3, 2)
+    assert (refused.error.details["used"], refused.error.details["more"], refused.error.details["limit"]) == (0, 3, 2)
     assert records(url) == []
 
 
@@ -253,8 +253,9 @@ def test_a_look_that_is_cut_short_says_at_least(url: str) -> None:
     assert (cut["entries"], cut["versions"], cut["at_least"]) == (1, 1, True)
     for found, most in ((whole, []), (cut, ["--most", "1"])):
         for_people = ask(url, *release, *most).out
-        assert held_back(found) in for_people
-        assert held_back(found) != held_back(found | {"at_least": not found["at_least"]})
+        held = Held(*(found[name] for name in Held._fields))
+        assert held_back(held) in for_people
+        assert held_back(held) != held_back(held._replace(at_least=not held.at_least))
 
 
 def test_the_retention_of_a_table_is_given_and_taken_away(url: str) -> None:
@@ -264,7 +265,7 @@ def test_the_retention_of_a_table_is_given_and_taken_away(url: str) -> None:
     write(url, b"v1")
     before = sweep_now(url).document["shards"][0]
     assert (before["parked"], before["range_deletes"]) == (2, 0)
-    taken = ask(url, "tables", "change", "shop.items", "--retention", "default", "--json")
+    taken = ask(url, "tables", "change", "shop.items", "--retention", "default", "--yes", "--json")
     assert (taken.code, taken.document["table"], taken.document["retention_s"]) == (0, "shop.items", None)
     after = sweep_now(url).document["shards"][0]
     assert (after["unparked"], after["range_deletes"]) == (2, 1)
@@ -279,7 +280,7 @@ class TestMoments:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("90", NOW + 90_000),
+            ("90s", NOW + 90_000),
             ("90m", NOW + 5_400_000),
             ("7d", NOW + 7 * 86_400_000),
             ("2027-01-31T18:00:00Z", 1_801_418_400_000),
@@ -292,7 +293,11 @@ class TestMoments:
 
     @pytest.mark.parametrize(
         ("text", "reason"),
-        [*((text, "not_a_time") for text in ("", "soon", "7w", "-1d", "P7D", "1e3")), ("2001-01-01", "past")],
+        [
+            *((text, "not_a_time") for text in ("", "soon", "7w", "-1d", "P7D", "1e3")),
+            *((text, "no_unit") for text in ("90", "0", "2027", "1.5", "1234567890123")),
+            ("2001-01-01", "past"),
+        ],
     )
     def test_what_is_no_time_to_come_is_refused(self, text: str, reason: str) -> None:
         with pytest.raises(BadValue) as refused:
@@ -303,7 +308,7 @@ class TestMoments:
 def test_operations_are_added_up_over_commands(url: str) -> None:
     for name in ("one", "two", "two"):
         ask(url, "protect", "shop.items", "--id", name)
-    ask(url, "release", "one")
+    ask(url, "release", "one", "--yes")
     found = {
         (each["labels"]["operation"], each["labels"]["outcome"]): each["value"]
         for each in ask(url, "metrics", "--json").document["metrics"]

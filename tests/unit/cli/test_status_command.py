@@ -1,4 +1,4 @@
-"""`sweepflow status` and `sweepflow explain` as a person or a script meets them."""
+"""`sweepflow status` and `sweepflow explain` for people and for scripts."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ import pytest
 from sweep_tasks.cli.status import HEADLINES, OUTDATED, backlog_shown
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.diagnosis.problems import Verdict
+from sweep_tasks.diagnosis.status import ShardBacklog
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.observation.health import Verdict
-from sweep_tasks.opening import open_store
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import cells_column, shared_row
 from sweep_tasks.queue.progress import Progress
-from sweep_tasks.store.system import QUEUE_CELLS
-from sweep_tasks.timestamps.puncher import Punch, Puncher
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.store.schema import QUEUE_CELLS
 from tests.support.command import COMMAND, Answer
 from tests.unit.cli.test_protection_commands import run as sweepflow
 from tests.unit.cli.test_sweep_commands import TABLE, overwrite, url, versions
@@ -44,7 +45,7 @@ def sweep_now(*arguments: str) -> Answer:
 class TestHealth:
     def test_a_shard_that_is_behind_is_the_exit_code_and_names_the_way_out(self, url: str) -> None:
         with open_store(url, Settings()) as store:
-            Puncher(store).record(Punch(1_000, 0))
+            ClockHistory(store).record(ClockSample(1_000, 0))
         for_scripts = sweepflow("status", "--json", "--store", url)
         assert (for_scripts.code, for_scripts.document["health"]["verdict"]) == (7, "behind")
         assert [each["behind"] for each in for_scripts.document["shards"]] == [True, True]
@@ -59,7 +60,7 @@ class TestHealth:
         ways_out = [line.split("→ ")[1] for line in for_people.out.splitlines() if "→" in line]
         assert ways_out == [each["do"] for each in problems]
 
-    def test_what_somebody_should_look_at_is_another_code(self, url: str) -> None:
+    def test_needs_attention_has_another_exit_code(self, url: str) -> None:
         with open_store(url, Settings()) as store:
             catalog = ProtectionCatalog(store)
             catalog.protect(Record("backup", 1, Mode.AT, (Target(TABLE),), created_ms=1))
@@ -68,7 +69,7 @@ class TestHealth:
         assert HEADLINES[Verdict.ATTENTION] in answer.out
         assert "release backup" in answer.out
 
-    def test_a_store_that_cannot_be_asked_is_neither(self, tmp_path: object) -> None:
+    def test_a_store_that_does_not_answer_has_a_third_exit_code(self, tmp_path: object) -> None:
         assert sweepflow("status", "--json", "--store", f"sqlite:///{tmp_path}/none.db").code == 4
 
     def test_watching_is_for_people(self, url: str) -> None:
@@ -77,8 +78,8 @@ class TestHealth:
 
 def test_of_many_shards_the_furthest_behind_are_shown(url: str) -> None:
     with open_store(url, Settings()) as store:
-        Puncher(store).record(Punch(1_000, 0))
-        Puncher(store).record(Punch(SystemClock().now_ms() - 60_000, 10**6))
+        ClockHistory(store).record(ClockSample(1_000, 0))
+        ClockHistory(store).record(ClockSample(SystemClock().now_ms() - 60_000, 10**6))
         progress = Progress(store)
         progress.raise_shards(40)
         for shard in range(40):
@@ -96,10 +97,10 @@ def test_of_many_shards_the_furthest_behind_are_shown(url: str) -> None:
 
 
 def test_a_backlog_that_was_counted_in_part_says_so() -> None:
-    assert backlog_shown({"timestamps": 9, "entries_estimated": 10_000, "at_least": False}) == "10,000"
-    in_part = backlog_shown({"timestamps": 9, "entries_estimated": 10_000, "at_least": True})
+    assert backlog_shown(ShardBacklog(timestamps=9, entries_estimated=10_000, at_least=False)) == "10,000"
+    in_part = backlog_shown(ShardBacklog(timestamps=9, entries_estimated=10_000, at_least=True))
     assert in_part.split()[-1] == "10,000" != in_part
-    assert backlog_shown({"timestamps": 9, "entries_estimated": None, "at_least": False}) == "-"
+    assert backlog_shown(ShardBacklog(timestamps=9, entries_estimated=None, at_least=False)) == "-"
 
 
 def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
@@ -116,7 +117,7 @@ def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
 
 def look_at_the_clock(url: str) -> None:
     with open_store(url, Settings()) as store:
-        Puncher(store).punch(TimestampService(store), SystemClock())
+        ClockHistory(store).record_now(TimestampService(store), SystemClock(), 900)
 
 
 @contextmanager
@@ -124,7 +125,7 @@ def watching(url: str, *options: str, lines: int = 24) -> Iterator[Callable[[byt
     """In a terminal of its own, which is what it draws on; until something was seen so often. Ends well with Ctrl-C."""
     controller, terminal = pty.openpty()
     around = os.environ | {"COLUMNS": "160", "LINES": str(lines)}
-    command = [COMMAND, "status", "--watch", "--every", "0.5", "--store", url, *options]
+    command = [COMMAND, "status", "--watch", "--every", "1s", "--store", url, *options]
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True, env=around)
     os.close(terminal)
 

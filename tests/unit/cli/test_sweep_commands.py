@@ -11,17 +11,17 @@ import pytest
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import BadValue, NotInitialised
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.errors import EXIT_BEHIND, BadValue, StoreMissing
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
-from sweep_tasks.queue.encoding import cells_column, read_write, shared_row
+from sweep_tasks.queue.encoding import cells_column, hash_prefix, read_write, shared_row
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
-from sweep_tasks.store.system import QUEUE_CELLS
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
 from sweep_tasks.transactions import TransactionManager
 from tests.support.command import Answer, sweepflow
 from tests.unit.queue.test_jsonlines import VECTORS
@@ -103,6 +103,13 @@ class TestSweep:
         )
         assert (thorough["strategy"], thorough["entries"]) == ("thorough", 0)
 
+    def test_a_dry_run_of_a_store_that_is_behind_ends_well_and_leaves_the_verdict_to_status(self, url: str) -> None:
+        with open_store(url, Settings()) as store:
+            ClockHistory(store).record(ClockSample(SystemClock().now_ms() - 7 * 86_400_000, 0))
+        assert sweepflow("status", "--store", url).code == EXIT_BEHIND
+        assert sweepflow("sweep", "--dry-run", "--store", url).code == 0
+        assert sweepflow("status", "--store", url).code == EXIT_BEHIND
+
     def test_what_was_written_within_the_hour_stays(self, url: str) -> None:
         before = versions(url)
         done = sweepflow("sweep", "--strategy", "conservative", "--json", "--store", url)
@@ -172,11 +179,11 @@ class TestSweep:
         assert sweepflow("sweep", "--strategy", "eager", "--store", url).code == 2
         assert sweepflow("sweep", "--max-entries", "-1", "--store", url).code == 2
 
-    def test_a_store_that_is_not_initialised_is_told_apart(self, tmp_path: Path) -> None:
+    def test_a_store_that_is_not_there_is_told_apart(self, tmp_path: Path) -> None:
         for name in (["sweep"], ["queue", "quarantine", "list"]):
             answer = sweepflow(*name, "--store", f"sqlite:///{tmp_path}/none.db")
             assert answer.code == 4
-            assert isinstance(answer.error, NotInitialised)
+            assert isinstance(answer.error, StoreMissing)
 
 
 class TestStatus:
@@ -199,7 +206,7 @@ class TestStatus:
     def test_every_shard_has_a_line(self, url: str) -> None:
         with open_store(url, Settings()) as store:
             Progress(store).raise_shards(3)
-            Puncher(store).punch(TimestampService(store), SystemClock())
+            ClockHistory(store).record_now(TimestampService(store), SystemClock(), 900)
         shown = sweepflow("status", "--store", url, COLUMNS="200")
         assert shown.code == 0
         assert shown.out.count("conservative") == shown.out.count("thorough") == 3
@@ -217,6 +224,19 @@ class TestQueue:
         for_people = sweepflow("queue", "show", "--store", url, COLUMNS="200").out
         for name in ("strategy", "shard", "entries", "rows", "dedicated_rows", "partitions"):
             assert name.replace("_", " ") in for_people
+
+    def test_the_queue_that_atlasdb_keeps_of_unswept_tables_is_counted_apart(self, sqlite_url: str) -> None:
+        mark = Cell(bytes.fromhex("c610abe56eff5cb5000002"), b"\0")
+        components = bytes.fromhex("00" + "80008000")
+        with open_store(sqlite_url, Settings()) as store:
+            entry = Cell(hash_prefix(components) + components, cells_column(7, 0))
+            store.put(7, {QUEUE_TIMESTAMPS: {mark: b""}, QUEUE_CELLS: {entry: b""}})
+        assert sweepflow("queue", "show", "--json", "--store", sqlite_url).document == {
+            "shards": [
+                {"strategy": "nothing", "shard": 0, "entries": 1, "rows": 1, "dedicated_rows": 0, "partitions": 1}
+            ]
+        }
+        assert sweepflow("status", "--store", sqlite_url).code == 0
 
     def test_an_empty_queue_is_said_to_be_empty(self, sqlite_url: str) -> None:
         for_people = sweepflow("queue", "show", "--store", sqlite_url)
@@ -297,6 +317,18 @@ class TestScenario:
         shown = sweepflow("status", "--json", "--store", address).document
         assert shown["shards"][0]["progress"] == 99
         assert sweepflow("queue", "show", "--json", "--store", address).document["shards"][0]["entries"] == 2
+
+    def test_a_store_that_no_scenario_created_is_refused_and_stays_as_it_was(self, tmp_path: Path) -> None:
+        address = f"sqlite:///{tmp_path}/store.db"
+        assert sweepflow("init", "--store", address).code == 0
+        with open_store(address, Settings()) as store:
+            TimestampService(store).move_past(7)
+        answer = with_input(SCENARIO, "scenario", "run", "-", "--store", address, "--json")
+        assert (answer.code, answer.document["error"], answer.document["field"]) == (2, "bad_value", "store")
+        assert answer.document["reason"] == "not_for_scenarios"
+        with open_store(address, Settings()) as store:
+            assert TimestampService(store).greatest() == 7
+            assert [table for table in store.tables() if not table.is_system] == []
 
     def test_an_operation_that_fails_says_so_and_the_run_goes_on(self) -> None:
         bad = (

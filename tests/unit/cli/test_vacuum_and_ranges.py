@@ -37,8 +37,11 @@ def test_sqlite_says_that_it_has_no_tombstones_and_gives_its_free_pages_back(pat
     assert (dry.document["tombstones"], dry.document["how"], dry.document["bytes_freed"]) == (0, "vacuum", 0)
     assert dry.document["bytes_free"] > 1024 * 1024
     assert path.stat().st_size == before
+    refused = sweepflow("compaction", "vacuum", "--json", "--store", url)
+    assert (refused.code, refused.document["error"]) == (2, "not_confirmed")
+    assert path.stat().st_size == before
 
-    done = sweepflow("compaction", "vacuum", "--store", url)
+    done = sweepflow("compaction", "vacuum", "--yes", "--store", url)
     assert done.code == 0
     assert f"{(before - path.stat().st_size) / 1024 / 1024:.1f} MiB" in done.out
     assert path.stat().st_size <= before - dry.document["bytes_free"]
@@ -53,8 +56,9 @@ def test_who_is_busy_with_the_file_is_waited_for_and_then_named(path: Path) -> N
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         refused = sweepflow(
-            "compaction", "vacuum", "--json", "--store", f"sqlite:///{path}", SWEEPFLOW_SQLITE_BUSY_TIMEOUT_S="0.1"
-        )
+            "compaction", "vacuum", "--yes", "--json", "--store", f"sqlite:///{path}",
+            SWEEPFLOW_SQLITE_BUSY_TIMEOUT_S="0.1",
+        )  # fmt: skip
     assert (refused.code, refused.document["error"], refused.document["reason"]) == (4, "unavailable", "locked")
     assert isinstance(refused.error, StoreBusy)
 

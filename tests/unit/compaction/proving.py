@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sweep_tasks.compaction.facts import Facts, Places, later_joined
-from sweep_tasks.compaction.metadata import Metadata
-from sweep_tasks.compaction.proof import Known, TableFacts
-from sweep_tasks.compaction.sstables import Identity
-from sweep_tasks.sweep.ranges import TokenHistogram
+from sweep_tasks.compaction.proof import KnownFile, TableFiles
+from sweep_tasks.sstables.files import Identity
+from sweep_tasks.sstables.nodes import FileMetadata
+from sweep_tasks.sstables.tombstones import FileFacts, Places, TokenCounts, join_write_times
+from sweep_tasks.tables.deletions import TokenHistogram
 
 STCS = {"class": "org.apache.cassandra.db.compaction.SizeTieredCompactionStrategy"}
 TABLE = "ks.t"
@@ -23,7 +23,7 @@ def places(tokens: Iterable[int], most: int = 256) -> Places:
     histogram = TokenHistogram(most)
     for token in tokens:
         histogram.add(token)
-    return Places.in_histogram(histogram.document())
+    return TokenCounts.of(histogram).places
 
 
 def facts(
@@ -36,11 +36,11 @@ def facts(
     longest_run: int = 0,
     tombstones_at: Iterable[int] = (1,),
     partitions_at: Iterable[int] = (1,),
-) -> Facts:
-    return Facts(
+) -> FileFacts:
+    return FileFacts(
         identity=Identity(name, "1", size, 7),
         keys=10,
-        droppable=later_joined(written or {}),
+        droppable=join_write_times(written or {}),
         waiting=waiting,
         first_from_s=until_s - 500 if waiting else None,
         all_from_s=until_s if waiting else None,
@@ -51,19 +51,19 @@ def facts(
     )
 
 
-def known(name: str, metadata: Metadata, **told: Any) -> Known:
+def known(name: str, metadata: FileMetadata, **told: Any) -> KnownFile:
     found = facts(name, **told)
-    return Known(found.identity, metadata, found)
+    return KnownFile(found.identity, metadata, found)
 
 
-def unmeasured(name: str, metadata: Metadata) -> Known:
-    return Known(Identity(name, "1", 10, 7), metadata, None)
+def unmeasured(name: str, metadata: FileMetadata) -> KnownFile:
+    return KnownFile(Identity(name, "1", 10, 7), metadata, None)
 
 
 def table(
-    files: Mapping[str, Known],
+    files: Mapping[str, KnownFile],
     compaction: Mapping[str, str] | None = None,
     compacting: bool = True,
     gc_grace_s: int = 10,
-) -> TableFacts:
-    return TableFacts(TABLE, gc_grace_s, {**STCS, **(compaction or {})}, compacting, files)
+) -> TableFiles:
+    return TableFiles(TABLE, gc_grace_s, {**STCS, **(compaction or {})}, compacting, files)

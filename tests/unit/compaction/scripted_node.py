@@ -13,21 +13,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sweep_tasks.compaction.dump import Tools
 from sweep_tasks.compaction.execution import Patience
-from sweep_tasks.compaction.metadata import Stretch
 from sweep_tasks.compaction.node_files import Order, in_threads, measure_files
-from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.reach import HERE
 from sweep_tasks.config import Settings
 from sweep_tasks.model import TableRef
-from sweep_tasks.store.cassandra.options import PhysicalTable
-from tests.unit.compaction.dumps import dead, live, partition, text
+from sweep_tasks.sstables.dump import Tools
+from sweep_tasks.sstables.files import HERE
+from sweep_tasks.sstables.nodes import Node, Stretch
+from sweep_tasks.store.contract import PhysicalTable
 from tests.unit.compaction.proving import STCS
-from tests.unit.compaction.test_encoding import statistics
+from tests.unit.sstables.dumps import dead, live, partition, text
+from tests.unit.sstables.test_encoding import statistics
 
 TABLE, NOW_S = "ks.t", 10_000
-HASTY = Patience(replaced_s=0.5, nothing_new_s=0.1, look_again_s=0.02)
+HASTY = Patience(replaced_s=0.5, nothing_new_s=0.1, check_again_s=0.02)
 IDLE = "pending tasks 0\n"
 BUSY = "pending tasks 1\n- ks.other: 1\n"
 REPAIRING = "ID | STATE\n1 | PREPARING\n"

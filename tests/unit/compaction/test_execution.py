@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sweep_tasks.compaction.execution import Outcome, Result, carried_out
-from sweep_tasks.compaction.looking import look_and_plan
+from sweep_tasks.compaction.documents import CompactionOutcome
+from sweep_tasks.compaction.execution import Result, compact_files, inspect_and_plan
 from sweep_tasks.compaction.proof import Blocker
-from sweep_tasks.compaction.thresholds import thresholds_in
+from sweep_tasks.sstables.statistics import thresholds_in
 from tests.unit.compaction.scripted_node import HASTY, NOW_S, ScriptedNode, stretch
 
 
@@ -30,18 +30,18 @@ def files(node: ScriptedNode) -> list[Path]:
 def done(node: ScriptedNode, now_s: int = NOW_S, change: bool = False) -> Result:
     node.measured()
     order = node.order_at(now_s)
-    look = look_and_plan(order, thresholds_in(node.settings), 10**9)
+    look = inspect_and_plan(order, thresholds_in(node.settings), 10**9)
     (compaction,) = look.plan.compactions
     if change:
         Path(compaction.candidate).write_bytes(b"another one")
-    return carried_out(order, compaction, look.tables[compaction.table], HASTY)
+    return compact_files(order, compaction, look.tables[compaction.table], HASTY)
 
 
 def blockers(node: ScriptedNode, now_s: int = NOW_S) -> list[Blocker]:
     node.measured()
     return [
         each.by.blocker
-        for each in look_and_plan(node.order_at(now_s), thresholds_in(node.settings), 10**9).plan.stopped
+        for each in inspect_and_plan(node.order_at(now_s), thresholds_in(node.settings), 10**9).plan.blocked
     ]
 
 
@@ -50,9 +50,9 @@ def test_what_was_dropped_is_what_is_missing_in_the_file_that_was_made(node: Scr
     node.compactions(node.replaces(files, "nb-3-"))
     found = done(node)
     assert (found.outcome, found.dropped, [Path(name).name for name in found.made]) == (
-        Outcome.DONE, 37, ["nb-3-big-Data.db"],
+        CompactionOutcome.DONE, 37, ["nb-3-big-Data.db"],
     )  # fmt: skip
-    assert found.document()["points_expected"] == 41 + 1
+    assert found.document().points_expected == 41 + 1
 
 
 def test_a_flush_meanwhile_is_none_of_its_files(node: ScriptedNode, files: list[Path]) -> None:
@@ -61,21 +61,21 @@ def test_a_flush_meanwhile_is_none_of_its_files(node: ScriptedNode, files: list[
     node.file(4, 500, written=200, covers=[stretch(9, 12)], made=True)
     node.compactions(node.replaces(files, "nb-3-", "nb-4-"))
     found = done(node)
-    assert (found.outcome, found.dropped, len(found.made)) == (Outcome.DONE, 40, 1)
+    assert (found.outcome, found.dropped, len(found.made)) == (CompactionOutcome.DONE, 40, 1)
 
 
 def test_what_was_compacted_again_at_once_is_not_taken_for_dropped(node: ScriptedNode, files: list[Path]) -> None:
     node.file(5, 540, written=200, covers=[stretch(0, 12)], made=True)
     node.compactions(node.replaces(files, "nb-5-"))
     found = done(node)
-    assert (found.outcome, found.dropped) == (Outcome.UNKNOWN, None)
-    assert found.document()["bytes_read"] > 0, "it was rewritten all the same"
+    assert (found.outcome, found.dropped) == (CompactionOutcome.UNKNOWN, None)
+    assert found.document().bytes_read > 0, "it was rewritten all the same"
     assert Blocker.FRUITLESS not in blockers(node)
 
 
 def test_files_that_are_others_by_now_are_not_compacted(node: ScriptedNode, files: list[Path]) -> None:
     found = done(node, change=True)
-    assert (found.outcome, found.dropped, found.document()["bytes_read"]) == (Outcome.GONE, 0, 0)
+    assert (found.outcome, found.dropped, found.document().bytes_read) == (CompactionOutcome.GONE, 0, 0)
     assert "compact" not in node.asked
 
 
@@ -83,22 +83,25 @@ def test_what_the_server_declines_was_not_rewritten_and_is_not_asked_for_again_f
     node: ScriptedNode, files: list[Path]
 ) -> None:
     found = done(node)
-    assert (found.outcome, found.dropped, found.document()["bytes_read"]) == (Outcome.DECLINED, 0, 0)
+    assert (found.outcome, found.dropped, found.document().bytes_read) == (CompactionOutcome.DECLINED, 0, 0)
     assert blockers(node) == [Blocker.DECLINED]
     assert blockers(node, NOW_S + 7 * 86_400) == [], "it may have been something that left no trace"
     node.file(6, 0, written=10, covers=[stretch(20, 21)])
     assert blockers(node) == [], "an older file is there now, which goes along"
 
 
-@pytest.mark.parametrize(("left", "outcome"), [(37, Outcome.FRUITLESS), (36, Outcome.DONE), (40, Outcome.FRUITLESS)])
+@pytest.mark.parametrize(
+    ("left", "outcome"),
+    [(37, CompactionOutcome.FRUITLESS), (36, CompactionOutcome.DONE), (40, CompactionOutcome.FRUITLESS)],
+)
 def test_next_to_nothing_is_fruitless_and_not_tried_again(
-    node: ScriptedNode, files: list[Path], left: int, outcome: Outcome
+    node: ScriptedNode, files: list[Path], left: int, outcome: CompactionOutcome
 ) -> None:
     node.file(3, left, written=100, covers=[stretch(0, 9)], made=True)
     node.compactions(node.replaces(files, "nb-3-"))
     found = done(node)
     assert (found.outcome, found.dropped) == (outcome, 40 - left)
-    assert blockers(node) == ([Blocker.FRUITLESS] if outcome is Outcome.FRUITLESS else [])
+    assert blockers(node) == ([Blocker.FRUITLESS] if outcome is CompactionOutcome.FRUITLESS else [])
 
 
 def test_what_nobody_can_be_certain_of_is_never_called_fruitless(node: ScriptedNode) -> None:
@@ -106,4 +109,4 @@ def test_what_nobody_can_be_certain_of_is_never_called_fruitless(node: ScriptedN
     came = [node.file(1, 0, written=100), node.file(2, 40, written=100)]
     node.file(3, 40, written=100, made=True)
     node.compactions(node.replaces(came, "nb-3-"))
-    assert done(node).outcome is Outcome.DONE
+    assert done(node).outcome is CompactionOutcome.DONE

@@ -34,14 +34,14 @@ def test_one_folder_of_several_that_is_not_there_is_a_wrong_setting(node: Script
 def test_a_folder_without_files_is_not(node: ScriptedNode, tmp_path: Path) -> None:
     empty = tmp_path / "data2"
     empty.mkdir()
-    assert measure_files(with_folders(node, empty), node.settings, in_threads(1))["files"] == 1
+    assert measure_files(with_folders(node, empty), node.settings, in_threads(1)).files == 1
 
 
 def test_a_node_whose_tool_fails_has_files_that_could_not_be_read(node: ScriptedNode) -> None:
     (node.folder / "sstabledump").write_text("#!/bin/sh\nexit 127\n")
     found = measure_files(node.order, node.settings, in_threads(1))
-    assert found["files"] == 0
+    assert found.files == 0
     file = str(node.files / "nb-1-big-Data.db")
-    assert found["left_out"] == [{"kind": "unreadable", "file": file, "reason": "exit_127"}]
-    (problem,) = found["unreadable"]
+    assert [each.document() for each in found.left_out] == [{"kind": "unreadable", "file": file, "reason": "exit_127"}]
+    (problem,) = found.unreadable
     assert file in problem

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.compaction.metadata import Metadata
-from sweep_tasks.compaction.planning import Plan, Tried, all_stopped, cause_of, planned
-from sweep_tasks.compaction.proof import Blocker, Known, TableFacts, droppable_in
+from sweep_tasks.compaction.planning import CompactionPlan, EarlierAttempts, cause_of, planned, with_all_blocked
+from sweep_tasks.compaction.proof import Blocker, KnownFile, TableFiles, droppable_in
 from sweep_tasks.compaction.rules import Density, Reason, Verdict
+from sweep_tasks.sstables.nodes import FileMetadata
 from tests.unit.compaction.proving import TABLE, known, path, table
 
 A, B, C, OLD = path("a"), path("b"), path("c"), path("old")
@@ -22,16 +22,18 @@ def verdict(file: str, rank: int | None, reason: Reason = Reason.DENSE) -> Verdi
     return Verdict(file, TABLE, Density(1, 1), reason, rank=rank)
 
 
-def dense(name: str, written: int, at: int = 1, **more: Any) -> Known:
-    return known(name, Metadata(written, written), written={written: 5}, tombstones_at=[at], partitions_at=[at], **more)
+def dense(name: str, written: int, at: int = 1, **more: Any) -> KnownFile:
+    return known(
+        name, FileMetadata(written, written), written={written: 5}, tombstones_at=[at], partitions_at=[at], **more
+    )
 
 
-def plan(files: dict[str, Known], *verdicts: Verdict, budget: int = 1_000, fruitless: Any = None) -> Plan:
-    return planned(verdicts, {TABLE: table(files)}, budget, Tried(fruitless or {}))
+def plan(files: dict[str, KnownFile], *verdicts: Verdict, budget: int = 1_000, fruitless: Any = None) -> CompactionPlan:
+    return planned(verdicts, {TABLE: table(files)}, budget, EarlierAttempts(fruitless or {}))
 
 
-def blockers(found: Plan) -> dict[str, Blocker]:
-    return {each.candidate: each.by.blocker for each in found.stopped}
+def blockers(found: CompactionPlan) -> dict[str, Blocker]:
+    return {each.candidate: each.by.blocker for each in found.blocked}
 
 
 def test_candidates_are_compacted_in_their_order_each_with_what_it_costs_and_gains() -> None:
@@ -41,7 +43,7 @@ def test_candidates_are_compacted_in_their_order_each_with_what_it_costs_and_gai
 
 
 def test_those_that_take_the_same_old_file_along_go_together_and_it_is_rewritten_once() -> None:
-    files = {A: dense("a", 100), B: dense("b", 200), OLD: known("old", Metadata(1, 50))}
+    files = {A: dense("a", 100), B: dense("b", 200), OLD: known("old", FileMetadata(1, 50))}
     (found,) = plan(files, verdict(A, 1), verdict(B, 2)).compactions
     assert set(found.files) == {A, B, OLD}
     assert (found.candidate, found.rank, found.bytes, found.tombstones) == (A, 1, 300, 10)
@@ -49,11 +51,11 @@ def test_those_that_take_the_same_old_file_along_go_together_and_it_is_rewritten
 
 def test_what_is_not_eligible_is_not_looked_at() -> None:
     found = plan({A: dense("a", 100)}, verdict(A, None, Reason.BELOW_THRESHOLD), verdict(A, None, Reason.PENDING))
-    assert found == Plan((), ())
+    assert found == CompactionPlan((), ())
 
 
 def test_a_file_that_is_gone_is_left_out() -> None:
-    assert plan({A: dense("a", 100)}, verdict(B, 1)) == Plan((), ())
+    assert plan({A: dense("a", 100)}, verdict(B, 1)) == CompactionPlan((), ())
 
 
 def test_what_does_not_fit_into_the_rest_of_the_budget_waits_and_a_smaller_one_may_follow() -> None:
@@ -68,7 +70,7 @@ def test_one_that_would_make_an_earlier_compaction_too_large_waits_for_the_next_
     files = {
         A: dense("a", 100, at=1),
         B: dense("b", 200, at=2, size=500),
-        OLD: known("old", Metadata(1, 50), partitions_at=[1, 2]),
+        OLD: known("old", FileMetadata(1, 50), partitions_at=[1, 2]),
     }
     found = plan(files, verdict(A, 1), verdict(B, 2), budget=650)
     assert [set(each.files) for each in found.compactions] == [{A, OLD}]
@@ -76,7 +78,7 @@ def test_one_that_would_make_an_earlier_compaction_too_large_waits_for_the_next_
 
 
 def test_one_that_only_readers_speak_for_never_makes_an_earlier_compaction_larger() -> None:
-    files = {A: dense("a", 100), B: dense("b", 200), OLD: known("old", Metadata(1, 50))}
+    files = {A: dense("a", 100), B: dense("b", 200), OLD: known("old", FileMetadata(1, 50))}
     found = plan(files, verdict(A, 1), verdict(B, 2, Reason.READ))
     assert [set(each.files) for each in found.compactions] == [{A, OLD}]
     assert blockers(found) == {B: Blocker.NEXT_ROUND}
@@ -85,15 +87,15 @@ def test_one_that_only_readers_speak_for_never_makes_an_earlier_compaction_large
 
 
 def test_a_blocked_candidate_is_told_with_what_stays_in_it() -> None:
-    young = known("a", Metadata(1, 1), waiting=70, until_s=900)
-    (found,) = plan({A: young}, verdict(A, 1, Reason.LONG_RUN)).stopped
+    young = known("a", FileMetadata(1, 1), waiting=70, until_s=900)
+    (found,) = plan({A: young}, verdict(A, 1, Reason.LONG_RUN)).blocked
     assert (found.by.blocker, found.by.until_s, found.tombstones, found.waiting) == (Blocker.GC_GRACE, 900, 0, 70)
 
 
 def test_one_that_was_blocked_and_goes_along_with_a_later_one_is_not_told_as_kept() -> None:
-    files = {A: known("a", Metadata(50, 50), waiting=70), B: dense("b", 200)}
+    files = {A: known("a", FileMetadata(50, 50), waiting=70), B: dense("b", 200)}
     found = plan(files, verdict(A, 1, Reason.LONG_RUN), verdict(B, 2))
-    assert ([set(each.files) for each in found.compactions], found.stopped) == ([{A, B}], ())
+    assert ([set(each.files) for each in found.compactions], found.blocked) == ([{A, B}], ())
 
 
 class TestOneThatTheServerIsAboutToCompact:
@@ -103,35 +105,35 @@ class TestOneThatTheServerIsAboutToCompact:
     @pytest.mark.parametrize("otherwise", [Reason.DENSE, Reason.LONG_RUN, Reason.OVERLAP, Reason.READ])
     def test_is_kept_by_that_whatever_makes_it_worth_it(self, otherwise: Reason) -> None:
         found = plan({A: dense("a", 100)}, self.pending(A, otherwise))
-        (stopped,) = found.stopped
+        (stopped,) = found.blocked
         assert (found.compactions, stopped.by.blocker, stopped.reason) == ((), Blocker.SERVER_BUSY, otherwise)
         assert stopped.tombstones == 5
 
     def test_is_no_candidate_if_it_would_be_none_otherwise(self) -> None:
         for otherwise in (Reason.BELOW_THRESHOLD, Reason.SWITCHED_OFF, Reason.EMPTY):
-            assert plan({A: dense("a", 100)}, self.pending(A, otherwise)) == Plan((), ())
+            assert plan({A: dense("a", 100)}, self.pending(A, otherwise)) == CompactionPlan((), ())
 
     def test_that_could_not_go_anyway_is_told_with_what_keeps_it_for_longer(self) -> None:
-        files = {A: known("a", Metadata(1, 1), waiting=70)}
+        files = {A: known("a", FileMetadata(1, 1), waiting=70)}
         assert blockers(plan(files, self.pending(A, Reason.LONG_RUN))) == {A: Blocker.GC_GRACE}
 
 
 def test_while_the_server_is_busy_nothing_is_begun_and_all_is_told() -> None:
-    files = {A: dense("a", 100, 1), B: known("b", Metadata(1, 1), waiting=70, partitions_at=[2])}
-    found = all_stopped(plan(files, verdict(A, 1), verdict(B, 2, Reason.LONG_RUN)), Blocker.SERVER_BUSY)
+    files = {A: dense("a", 100, 1), B: known("b", FileMetadata(1, 1), waiting=70, partitions_at=[2])}
+    found = with_all_blocked(plan(files, verdict(A, 1), verdict(B, 2, Reason.LONG_RUN)), Blocker.SERVER_BUSY)
     assert found.compactions == ()
     assert blockers(found) == {A: Blocker.SERVER_BUSY, B: Blocker.GC_GRACE}
 
 
 class TestOneThatWasFruitless:
-    FILES = table({A: dense("a", 100), OLD: known("old", Metadata(1, 50))})
+    FILES = table({A: dense("a", 100), OLD: known("old", FileMetadata(1, 50))})
 
-    def plan(self, now: TableFacts) -> Plan:
-        return planned([verdict(A, 1)], {TABLE: now}, 1_000, Tried({A: cause_of(A, self.FILES)}))
+    def plan(self, now: TableFiles) -> CompactionPlan:
+        return planned([verdict(A, 1)], {TABLE: now}, 1_000, EarlierAttempts({A: cause_of(A, self.FILES)}))
 
     def test_is_not_tried_again_while_nothing_has_changed(self) -> None:
         assert blockers(self.plan(self.FILES)) == {A: Blocker.FRUITLESS}
-        younger = {**self.FILES.files, B: known("b", Metadata(101, 102))}
+        younger = {**self.FILES.files, B: known("b", FileMetadata(101, 102))}
         assert blockers(self.plan(replace(self.FILES, files=younger))) == {A: Blocker.FRUITLESS}, "a flush is no cause"
 
     @pytest.mark.parametrize(
@@ -140,13 +142,13 @@ class TestOneThatWasFruitless:
             replace(FILES, gc_grace_s=11),
             replace(FILES, compaction={**FILES.compaction, "only_purge_repaired_tombstones": "false"}),
             replace(FILES, files={A: FILES.files[A]}),
-            replace(FILES, files={**FILES.files, B: known("b", Metadata(1, 5))}),
+            replace(FILES, files={**FILES.files, B: known("b", FileMetadata(1, 5))}),
             replace(FILES, files={**FILES.files, A: dense("a", 100, size=101)}),
-            replace(FILES, files={**FILES.files, A: known("a", Metadata(100, 100), written={100: 6})}),
+            replace(FILES, files={**FILES.files, A: known("a", FileMetadata(100, 100), written={100: 6})}),
         ],
         ids=["gc_grace", "options", "an old file went", "an old file came", "another file", "more may go"],
     )
-    def test_is_tried_again_when_its_cause_has_changed(self, changed: TableFacts) -> None:
+    def test_is_tried_again_when_its_cause_has_changed(self, changed: TableFiles) -> None:
         assert [each.candidate for each in self.plan(changed).compactions] == [A]
 
 
@@ -154,13 +156,13 @@ timestamps = st.integers(-1, 20)
 
 
 @st.composite
-def some_files(draw: st.DrawFn) -> dict[str, Known]:
+def some_files(draw: st.DrawFn) -> dict[str, KnownFile]:
     files = {}
     for number in range(draw(st.integers(1, 6))):
         first = draw(timestamps)
         written = draw(st.dictionaries(st.integers(first, 25), st.integers(1, 9), max_size=3))
         places = draw(st.sets(st.integers(0, 3), min_size=1))
-        metadata = Metadata(first, max([first, *written]), repaired=draw(st.booleans()))
+        metadata = FileMetadata(first, max([first, *written]), repaired=draw(st.booleans()))
         size, waiting = draw(st.integers(1, 50)), draw(st.integers(0, 9))
         files[path(str(number))] = known(
             str(number), metadata, size=size, written=written, waiting=waiting,
@@ -170,15 +172,15 @@ def some_files(draw: st.DrawFn) -> dict[str, Known]:
 
 
 @given(some_files(), st.integers(1, 200), st.sampled_from([Reason.DENSE, Reason.LONG_RUN, Reason.READ]))
-def test_whatever_the_files_no_plan_breaks_its_rules(files: dict[str, Known], budget: int, reason: Reason) -> None:
+def test_whatever_the_files_no_plan_breaks_its_rules(files: dict[str, KnownFile], budget: int, reason: Reason) -> None:
     facts = table(files)
     found = planned(
-        [verdict(name, rank, reason) for rank, name in enumerate(files, 1)], {TABLE: facts}, budget, Tried()
+        [verdict(name, rank, reason) for rank, name in enumerate(files, 1)], {TABLE: facts}, budget, EarlierAttempts()
     )
     taken = [name for each in found.compactions for name in each.files]
     assert len(taken) == len(set(taken)), "no file is in two compactions"
     assert sum(each.bytes for each in found.compactions) <= budget
-    assert {each.candidate for each in found.stopped}.isdisjoint(taken), "none is both compacted and kept"
+    assert {each.candidate for each in found.blocked}.isdisjoint(taken), "none is both compacted and kept"
     for each in found.compactions:
         assert each.tombstones == droppable_in(each.files, facts) > 0, "each is proven to drop something"
         assert len({files[name].metadata.repaired for name in each.files}) == 1

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.compaction.metadata import Metadata
-from sweep_tasks.compaction.proof import Blocked, Blocker, Known, Proven, TableFacts, droppable_in, prove
+from sweep_tasks.compaction.proof import Blocked, Blocker, KnownFile, Proven, TableFiles, droppable_in, prove
 from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.sstables.nodes import FileMetadata
 from tests.unit.compaction.proving import known, path, table, unmeasured
 
 A, B, C = path("a"), path("b"), path("c")
-CANDIDATE = known("a", Metadata(100, 100), written={100: 50})
-OLDER = known("b", Metadata(10, 90))
-YOUNGER = known("b", Metadata(101, 200))
+CANDIDATE = known("a", FileMetadata(100, 100), written={100: 50})
+OLDER = known("b", FileMetadata(10, 90))
+YOUNGER = known("b", FileMetadata(101, 200))
 ENOUGH = 1_000
 TWCS = {
     "class": "TimeWindowCompactionStrategy",
@@ -24,7 +24,7 @@ TWCS = {
 }
 
 
-def proven(files: dict[str, Known], reason: Reason = Reason.DENSE, budget: int = ENOUGH, **more: Any) -> Any:
+def proven(files: dict[str, KnownFile], reason: Reason = Reason.DENSE, budget: int = ENOUGH, **more: Any) -> Any:
     return prove(A, reason, table(files, **more), budget)
 
 
@@ -39,45 +39,45 @@ class TestWhatGoesAlong:
         assert proven({A: CANDIDATE, B: YOUNGER}) == Proven((A,))
 
     def test_one_written_at_the_very_same_time_keeps_tombstones_and_goes_along(self) -> None:
-        assert proven({A: CANDIDATE, B: known("b", Metadata(100, 100))}) == Proven((A, B))
+        assert proven({A: CANDIDATE, B: known("b", FileMetadata(100, 100))}) == Proven((A, B))
 
     def test_an_older_one_without_the_partition_does_not(self) -> None:
-        assert proven({A: CANDIDATE, B: known("b", Metadata(10, 90), partitions_at=[2])}) == Proven((A,))
+        assert proven({A: CANDIDATE, B: known("b", FileMetadata(10, 90), partitions_at=[2])}) == Proven((A,))
 
     def test_one_that_could_not_be_measured_may_hold_anything_and_goes_along(self) -> None:
-        assert proven({A: CANDIDATE, B: unmeasured("b", Metadata(10, 90))}) == Proven((A, B))
+        assert proven({A: CANDIDATE, B: unmeasured("b", FileMetadata(10, 90))}) == Proven((A, B))
 
     def test_the_largest_stays_behind_if_half_of_the_tombstones_go_without_it(self) -> None:
-        candidate = known("a", Metadata(100, 200), written={100: 50, 200: 50})
-        small, large = known("b", Metadata(10, 90)), known("c", Metadata(150, 160), size=5_000)
+        candidate = known("a", FileMetadata(100, 200), written={100: 50, 200: 50})
+        small, large = known("b", FileMetadata(10, 90)), known("c", FileMetadata(150, 160), size=5_000)
         assert proven({A: candidate, B: small, C: large}) == Proven((A, B))
 
     def test_and_not_if_less_than_half_would_go(self) -> None:
-        candidate = known("a", Metadata(100, 200), written={100: 49, 200: 50})
-        large = known("c", Metadata(150, 160), size=5_000)
+        candidate = known("a", FileMetadata(100, 200), written={100: 49, 200: 50})
+        large = known("c", FileMetadata(150, 160), size=5_000)
         assert proven({A: candidate, C: large}) == Blocked(Blocker.OVERLAP_TOO_LARGE, (C,))
 
 
 class TestBlockers:
     def test_gc_grace_with_the_moment_when_it_will_have_passed(self) -> None:
-        young = known("a", Metadata(100, 100), waiting=50, until_s=2_000)
+        young = known("a", FileMetadata(100, 100), waiting=50, until_s=2_000)
         assert proven({A: young}) == Blocked(Blocker.GC_GRACE, until_s=2_000, first_s=1_500)
 
     @pytest.mark.parametrize("reason", [Reason.LONG_RUN, Reason.READ])
     def test_a_long_run_that_mostly_waits_for_gc_grace_is_not_worth_it(self, reason: Reason) -> None:
-        mostly = known("a", Metadata(100, 100), written={100: 49}, waiting=50)
+        mostly = known("a", FileMetadata(100, 100), written={100: 49}, waiting=50)
         assert proven({A: mostly}, reason).blocker is Blocker.GC_GRACE
-        half = known("a", Metadata(100, 100), written={100: 50}, waiting=50)
+        half = known("a", FileMetadata(100, 100), written={100: 50}, waiting=50)
         assert proven({A: half}, reason) == Proven((A,))
 
     def test_density_has_counted_what_may_go_and_does_not_care_what_waits(self) -> None:
-        assert proven({A: known("a", Metadata(100, 100), written={100: 1}, waiting=500)}) == Proven((A,))
+        assert proven({A: known("a", FileMetadata(100, 100), written={100: 1}, waiting=500)}) == Proven((A,))
 
     def test_nothing_to_drop(self) -> None:
-        assert proven({A: known("a", Metadata(100, 100))}).blocker is Blocker.NOTHING_DROPPABLE
+        assert proven({A: known("a", FileMetadata(100, 100))}).blocker is Blocker.NOTHING_DROPPABLE
 
     def test_not_measured(self) -> None:
-        assert proven({A: unmeasured("a", Metadata(1, 2))}).blocker is Blocker.NOT_MEASURED
+        assert proven({A: unmeasured("a", FileMetadata(1, 2))}).blocker is Blocker.NOT_MEASURED
 
     def test_too_large_alone_and_too_large_with_what_has_to_go_along(self) -> None:
         assert proven({A: CANDIDATE}, budget=100) == Proven((A,))
@@ -90,21 +90,21 @@ class TestBlockers:
         assert proven({A: CANDIDATE, B: OLDER}, budget=400, compaction=leveled) == Proven((A, B))
 
     def test_sentinels_of_the_old_scheme_only_if_they_cannot_go_along(self) -> None:
-        old = known("b", Metadata(-1, 90), size=5_000)
+        old = known("b", FileMetadata(-1, 90), size=5_000)
         assert proven({A: CANDIDATE, B: old}) == Blocked(Blocker.OLD_SENTINELS, (B,))
         assert proven({A: CANDIDATE, B: old}, budget=5_100) == Proven((A, B))
 
     def test_a_table_that_drops_repaired_tombstones_only(self) -> None:
         only = {"only_purge_repaired_tombstones": "true"}
         assert proven({A: CANDIDATE}, compaction=only).blocker is Blocker.ONLY_PURGE_REPAIRED
-        repaired = known("a", Metadata(100, 100, repaired=True), written={100: 50})
+        repaired = known("a", FileMetadata(100, 100, repaired=True), written={100: 50})
         assert proven({A: repaired}, compaction=only) == Proven((A,))
         assert proven({A: repaired, B: OLDER}, compaction=only) == Blocked(Blocker.APART, (B,))
 
     def test_a_repair_that_has_marked_the_file_or_one_that_has_to_go_along(self) -> None:
-        marked = known("a", Metadata(100, 100, pending_repair=True), written={100: 50})
+        marked = known("a", FileMetadata(100, 100, pending_repair=True), written={100: 50})
         assert proven({A: marked}).blocker is Blocker.REPAIR
-        assert proven({A: CANDIDATE, B: known("b", Metadata(10, 90, pending_repair=True))}) == Blocked(
+        assert proven({A: CANDIDATE, B: known("b", FileMetadata(10, 90, pending_repair=True))}) == Blocked(
             Blocker.REPAIR, (B,)
         )
 
@@ -116,10 +116,10 @@ class TestBlockers:
         assert proven({A: CANDIDATE}, compaction={"class": "com.example.Ours"}).blocker is Blocker.STRATEGY
 
     def test_time_windows_are_never_merged(self) -> None:
-        assert proven({A: CANDIDATE, B: known("b", Metadata(10, 59))}, compaction=TWCS) == Blocked(
+        assert proven({A: CANDIDATE, B: known("b", FileMetadata(10, 59))}, compaction=TWCS) == Blocked(
             Blocker.TIME_WINDOWS, (B,)
         )
-        assert proven({A: CANDIDATE, B: known("b", Metadata(10, 60))}, compaction=TWCS) == Proven((A, B))
+        assert proven({A: CANDIDATE, B: known("b", FileMetadata(10, 60))}, compaction=TWCS) == Proven((A, B))
 
     def test_files_of_another_folder_are_not_compacted_together(self) -> None:
         elsewhere = path("b", "/data2")
@@ -127,10 +127,10 @@ class TestBlockers:
 
 
 class TestWhatWillGo:
-    MARKED = known("b", Metadata(10, 90), written={60: 5})
+    MARKED = known("b", FileMetadata(10, 90), written={60: 5})
 
-    def facts(self) -> TableFacts:
-        return table({A: CANDIDATE, B: self.MARKED, C: known("c", Metadata(70, 80))})
+    def facts(self) -> TableFiles:
+        return table({A: CANDIDATE, B: self.MARKED, C: known("c", FileMetadata(70, 80))})
 
     def test_all_of_the_files_if_nothing_older_stays_outside(self) -> None:
         assert droppable_in([A, B, C], self.facts()) == 55

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sweep_tasks.compaction import execution
-from sweep_tasks.compaction.looking import look_and_plan
-from sweep_tasks.compaction.rounds import carry_out_files, compact, plan_files, worth_another_look
-from sweep_tasks.compaction.thresholds import thresholds_in
+from sweep_tasks.compaction.documents import RoundPlan, RoundResult
+from sweep_tasks.compaction.execution import inspect_and_plan
+from sweep_tasks.compaction.rounds import compact, compact_planned_files, plan_files, tables_to_recheck
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import NodeUnreachable
+from sweep_tasks.sstables.statistics import thresholds_in
 from tests.unit.compaction.scripted_node import BUSY, HASTY, IDLE, REPAIRING, ScriptedNode, stretch
 
-Document = dict[str, Any]
 MUCH = 10**9
 
 
@@ -33,45 +33,44 @@ def node(tmp_path: Path) -> ScriptedNode:
     return node
 
 
-def planned(node: ScriptedNode, budget: int = MUCH, settings: Settings | None = None) -> Document:
-    order = node.measured()
-    return {"node": "one", "budget_bytes": budget, **plan_files(order, settings or node.settings, budget)}
+def planned(node: ScriptedNode, budget: int = MUCH, settings: Settings | None = None) -> RoundPlan:
+    return plan_files(node.measured(), settings or node.settings, budget)
 
 
-def carried_out(node: ScriptedNode, plan: Document, budget: int = MUCH, **settings: Any) -> Document:
-    return carry_out_files(node.order, node.with_settings(**settings), budget, plan, HASTY)
+def carried_out(node: ScriptedNode, plan: RoundPlan, budget: int = MUCH, **settings: Any) -> RoundResult:
+    return compact_planned_files(node.order, node.with_settings(**settings), budget, plan, HASTY)
 
 
-def outcomes(done: Document) -> list[str]:
-    return [each["outcome"] for each in done["compactions"]]
+def outcomes(done: RoundResult) -> list[str]:
+    return [each.outcome for each in done.compactions]
 
 
-def blockers(document: Document) -> list[str]:
-    return [each["blocker"] for each in document["blocked"]]
+def blockers(document: RoundPlan | RoundResult) -> list[str]:
+    return [each.blocker for each in document.blocked]
 
 
 def test_one_after_the_other_is_compacted(node: ScriptedNode) -> None:
     done = carried_out(node, planned(node))
-    assert (outcomes(done), [each["dropped"] for each in done["compactions"]]) == (["done", "done"], [40, 30])
-    assert (done["stopped"], done["blocked"]) == (None, [])
+    assert (outcomes(done), [each.dropped for each in done.compactions]) == (["done", "done"], [40, 30])
+    assert (done.stopped, done.blocked) == (None, ())
 
 
 class TestABusyServer:
     def test_at_the_time_of_the_plan_is_said_and_another_look_is_taken(self, node: ScriptedNode) -> None:
         node.work(BUSY)
         plan = planned(node)
-        assert (plan["compactions"], blockers(plan)) == ([], ["server_busy"] * 2)
+        assert (plan.compactions, blockers(plan)) == ((), ["server_busy"] * 2)
         node.work(IDLE)
-        assert worth_another_look(plan, MUCH) == ["ks.t"]
+        assert tables_to_recheck(plan, MUCH) == ["ks.t"]
         assert outcomes(carried_out(node, plan)) == ["done", "done"]
 
     def test_that_was_about_to_compact_the_table_itself_may_have_left_it_as_it_was(self, node: ScriptedNode) -> None:
         node.work("pending tasks 1\n- ks.t: 1\n")
         plan = planned(node)
-        assert (plan["compactions"], blockers(plan)) == ([], ["server_busy"] * 2)
-        assert sum(each["tombstones"] for each in plan["blocked"]) == 70
+        assert (plan.compactions, blockers(plan)) == ((), ["server_busy"] * 2)
+        assert sum(each.tombstones for each in plan.blocked) == 70
         node.work(IDLE)
-        assert worth_another_look(plan, MUCH) == ["ks.t"]
+        assert tables_to_recheck(plan, MUCH) == ["ks.t"]
         assert outcomes(carried_out(node, plan)) == ["done", "done"]
 
     def test_that_is_about_to_compact_a_table_is_waited_for_though_no_block_of_it_is_dense(
@@ -80,21 +79,21 @@ class TestABusyServer:
         settings = node.with_settings(compaction_dense_tombstones=0, compaction_dense_share=0, compaction_run_warn=20)
         node.work("pending tasks 1\n- ks.t: 1\n")
         plan = planned(node, settings=settings)
-        assert [each["reason"] for each in plan["blocked"]] == ["long_run"] * 2
-        assert worth_another_look(plan, MUCH) == ["ks.t"]
+        assert [each.reason for each in plan.blocked] == ["long_run"] * 2
+        assert tables_to_recheck(plan, MUCH) == ["ks.t"]
 
     def test_that_is_about_to_compact_a_table_which_is_switched_off_is_not_waited_for(self, node: ScriptedNode) -> None:
         node.work("pending tasks 1\n- ks.t: 1\n")
         plan = planned(node, settings=node.with_settings(compaction_eligible_share=Decimal(0)))
-        assert (plan["blocked"], worth_another_look(plan, MUCH)) == ([], [])
+        assert (plan.blocked, tables_to_recheck(plan, MUCH)) == ((), [])
 
     def test_is_said_by_a_dry_run_too(self, node: ScriptedNode) -> None:
         node.work(BUSY)
         done = compact(node.settings, "one", planned(node), dry_run=True)
-        assert (done["stopped"], done["compactions"], blockers(done)) == ("server_busy", [], ["server_busy"] * 2)
+        assert (done.stopped, done.compactions, blockers(done)) == ("server_busy", (), ["server_busy"] * 2)
 
     def test_is_waited_for(self, node: ScriptedNode, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("sweep_tasks.compaction.server.LOOK_AGAIN_S", 0.01)
+        monkeypatch.setattr("sweep_tasks.compaction.nodetool.CHECK_AGAIN_S", 0.01)
         plan = planned(node)
         node.work(BUSY, IDLE, BUSY, BUSY, IDLE)  # once before the flush, and again after it
         assert outcomes(carried_out(node, plan, compaction_wait_s=30)) == ["done", "done"]
@@ -103,21 +102,21 @@ class TestABusyServer:
         plan = planned(node)
         node.work(BUSY)
         done = carried_out(node, plan)
-        assert (done["stopped"], blockers(done)) == ("server_busy", ["server_busy"] * 2)
+        assert (done.stopped, blockers(done)) == ("server_busy", ["server_busy"] * 2)
         assert not {"flush", "compact"} & set(node.asked)
 
     def test_in_the_middle_ends_it_and_what_was_done_is_told(self, node: ScriptedNode) -> None:
         plan = planned(node)
         node.work(IDLE, IDLE, BUSY)  # before the flush, at the last look, between the two
         done = carried_out(node, plan)
-        assert (outcomes(done), done["stopped"], blockers(done)) == (["done"], "server_busy", ["server_busy"])
+        assert (outcomes(done), done.stopped, blockers(done)) == (["done"], "server_busy", ["server_busy"])
 
     def test_a_repair_that_begins_in_the_middle_ends_it_too(self, node: ScriptedNode) -> None:
         plan = planned(node)
         none = "no sessions\n"
         node.repairs(none, none, REPAIRING)
         done = carried_out(node, plan)
-        assert (outcomes(done), done["stopped"], blockers(done)) == (["done"], "repair", ["repair"])
+        assert (outcomes(done), done.stopped, blockers(done)) == (["done"], "repair", ["repair"])
 
 
 def test_one_that_fails_is_told_with_what_was_done_before_and_none_is_begun_after_it(node: ScriptedNode) -> None:
@@ -125,9 +124,9 @@ def test_one_that_fails_is_told_with_what_was_done_before_and_none_is_begun_afte
     node.file(7, 20, covers=[stretch(12, 15)], key=b"three")
     node.compactions(node.replaces([first], "nb-3-"), [{"fail": "no room on the disk"}])
     done = carried_out(node, planned(node))
-    assert (outcomes(done), done["stopped"], blockers(done)) == (["done", "failed"], "failed", ["failed"])
-    assert "no room on the disk" in done["compactions"][1]["problem"]
-    assert done["compactions"][1]["dropped"] == 0
+    assert (outcomes(done), done.stopped, blockers(done)) == (["done", "failed"], "failed", ["failed"])
+    assert "no room on the disk" in (done.compactions[1].problem or "")
+    assert done.compactions[1].dropped == 0
 
 
 class TestOneThatTheServerFailsAt:
@@ -151,29 +150,31 @@ class TestOneThatTheServerFailsAt:
     def test_is_not_remembered_where_the_node_was_not_reached(self, node: ScriptedNode) -> None:
         plan = planned(node)
         gone = replace(node.node, nodetool_command=("/no/such/nodetool",))
-        look = look_and_plan(node.order, thresholds_in(node.settings), MUCH)
+        look = inspect_and_plan(node.order, thresholds_in(node.settings), MUCH)
         with pytest.raises(NodeUnreachable):
-            execution.carried_out(replace(node.order, node=gone), look.plan.compactions[0], look.tables["ks.t"], HASTY)
-        assert len(plan["compactions"]) == len(planned(node)["compactions"]) == 2
+            execution.compact_files(
+                replace(node.order, node=gone), look.plan.compactions[0], look.tables["ks.t"], HASTY
+            )
+        assert len(plan.compactions) == len(planned(node).compactions) == 2
 
 
 class TestTheBudget:
     def test_of_the_run_counts_in_the_plan(self, node: ScriptedNode) -> None:
         assert blockers(planned(node, 100)) == ["too_large"] * 2
-        assert len(planned(node, MUCH)["compactions"]) == 2
+        assert len(planned(node, MUCH).compactions) == 2
 
     def test_that_is_larger_than_that_of_the_plan_lets_go_what_the_plan_kept(self, node: ScriptedNode) -> None:
         plan = planned(node, 100)
-        assert worth_another_look(plan, 100) == []
-        assert worth_another_look(plan, MUCH) == ["ks.t"]
+        assert tables_to_recheck(plan, 100) == []
+        assert tables_to_recheck(plan, MUCH) == ["ks.t"]
         assert outcomes(carried_out(node, plan, MUCH)) == ["done", "done"]
 
     def test_that_is_less_keeps_a_dry_run_from_promising_more_and_says_what(self, node: ScriptedNode) -> None:
         plan = planned(node)
-        size = plan["compactions"][0]["bytes"]
+        size = plan.compactions[0].bytes
         done = compact(node.settings, "one", plan, size, dry_run=True)
         assert (outcomes(done), blockers(done)) == (["planned"], ["budget"])
-        assert done["compactions"][0]["points_expected"] == 41
+        assert done.compactions[0].points_expected == 41
 
 
 def test_a_table_that_is_switched_off_by_the_name_of_the_store_is_left_alone(node: ScriptedNode) -> None:
@@ -183,4 +184,4 @@ def test_a_table_that_is_switched_off_by_the_name_of_the_store_is_left_alone(nod
         compaction_tables={"shop.orders": {"eligible_share": 0}},  # type: ignore[dict-item]
     )
     plan = planned(node, settings=settings)
-    assert (plan["compactions"], plan["blocked"], plan["files"]) == ([], [], [])
+    assert (plan.compactions, plan.blocked, plan.files) == ((), (), ())

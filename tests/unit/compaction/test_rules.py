@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.compaction.overlaps import Spread
-from sweep_tasks.compaction.rules import Block, Density, FileStatistics, Reason, Verdict, is_dense, plan
-from sweep_tasks.compaction.runs import Reads
-from sweep_tasks.compaction.thresholds import Thresholds, ThresholdsByTable
+from sweep_tasks.compaction.reports import file_verdict
+from sweep_tasks.compaction.rules import Density, Reason, Verdict, is_dense, plan
+from sweep_tasks.sstables.statistics import Block, FileStatistics, Reads, Spread, Thresholds, ThresholdsByTable
 
 USUAL = Thresholds()
 DENSE, CLEAN = Block(100, 0, 4096), Block(0, 0, 4096)
@@ -92,7 +91,7 @@ class TestFiles:
             Reason.PENDING, Reason.DENSE, False, True,
         )  # fmt: skip
         assert (off.reason, off.if_not_pending, off.worth_it) == (Reason.PENDING, Reason.SWITCHED_OFF, False)
-        assert set(found.document()) == {"file", "ratio", "eligible", "reason", "rank"}
+        assert set(file_verdict(found).document()) == {"file", "ratio", "eligible", "reason", "rank"}
 
     def test_what_the_engine_is_about_to_compact_is_left_to_it(self) -> None:
         assert reason(of(1, 1, pending=True)) is Reason.PENDING

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from sweep_tasks.compaction.nodes import AnswerNotUnderstood
-from sweep_tasks.compaction.server import TableState, Work, table_states, work_in
-from tests.unit.compaction.answers import answer
+from sweep_tasks.compaction.nodetool import NodeTableState, Work, table_states, work_in
+from sweep_tasks.sstables.nodes import AnswerNotUnderstood
+from tests.unit.sstables.answers import answer
 
 IDLE = """\
 concurrent compactors            1
@@ -78,8 +78,8 @@ def test_something_that_runs_and_is_not_understood_is_never_overlooked() -> None
 
 def test_tables_tell_what_is_in_memory_and_what_readers_met() -> None:
     assert table_states(stats(t=(5, 700), u=(0, 0)), AUTO, "ks") == {
-        "ks.t": TableState(memtable_cells=5, read_tombstones=700, size=1_234),
-        "ks.u": TableState(compacting=False, size=1_234),
+        "ks.t": NodeTableState(memtable_cells=5, read_tombstones=700, size=1_234),
+        "ks.u": NodeTableState(compacting=False, size=1_234),
     }
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweep_tasks.compaction.metadata import Metadata
-from sweep_tasks.compaction.strategies import Strategy, strategy_of
+from sweep_tasks.compaction.proof import Strategy, strategy_of
+from sweep_tasks.sstables.nodes import FileMetadata
 
 DAY_US = 86_400 * 10**6
 FILE = Path("/data1/ks/t-1/nb-1-big-Data.db")
@@ -47,17 +47,17 @@ def test_several_files_of_levels_are_written_twice_and_one_alone_keeps_its_level
 
 def test_files_of_different_folders_and_repaired_ones_stay_apart() -> None:
     tiered = strategy("SizeTieredCompactionStrategy")
-    place = tiered.apart(FILE, Metadata(1, 2))
-    assert place == tiered.apart(FILE, Metadata(1, 90 * DAY_US))
-    assert place != tiered.apart(OTHER_FOLDER, Metadata(1, 2))
-    assert place != tiered.apart(FILE, Metadata(1, 2, repaired=True))
+    place = tiered.apart(FILE, FileMetadata(1, 2))
+    assert place == tiered.apart(FILE, FileMetadata(1, 90 * DAY_US))
+    assert place != tiered.apart(OTHER_FOLDER, FileMetadata(1, 2))
+    assert place != tiered.apart(FILE, FileMetadata(1, 2, repaired=True))
 
 
 def test_a_window_is_that_of_a_files_latest_write() -> None:
     windows = strategy("TimeWindowCompactionStrategy")
-    first = windows.apart(FILE, Metadata(1, DAY_US - 1))
-    assert first == windows.apart(FILE, Metadata(-1, 5))
-    assert first != windows.apart(FILE, Metadata(1, DAY_US))
+    first = windows.apart(FILE, FileMetadata(1, DAY_US - 1))
+    assert first == windows.apart(FILE, FileMetadata(-1, 5))
+    assert first != windows.apart(FILE, FileMetadata(1, DAY_US))
 
 
 def test_a_window_is_as_wide_as_the_table_says_and_counts_in_its_unit_of_time() -> None:
@@ -68,5 +68,5 @@ def test_a_window_is_as_wide_as_the_table_says_and_counts_in_its_unit_of_time() 
         timestamp_resolution="MILLISECONDS",
     )
     edge = 2 * 3_600 * 1_000
-    assert windows.apart(FILE, Metadata(0, edge - 1)) == windows.apart(FILE, Metadata(0, 0))
-    assert windows.apart(FILE, Metadata(0, edge - 1)) != windows.apart(FILE, Metadata(0, edge))
+    assert windows.apart(FILE, FileMetadata(0, edge - 1)) == windows.apart(FILE, FileMetadata(0, 0))
+    assert windows.apart(FILE, FileMetadata(0, edge - 1)) != windows.apart(FILE, FileMetadata(0, edge))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.compaction.summary import WORST, Summary
-from sweep_tasks.compaction.thresholds import Thresholds, ThresholdsByTable
+from sweep_tasks.compaction.node_files import WORST, Summary
+from sweep_tasks.sstables.statistics import Thresholds, ThresholdsByTable
+from sweep_tasks.sstables.tombstones import FileSummary
 
 
 @pytest.fixture
@@ -21,18 +22,18 @@ def summary() -> Summary:
     return made
 
 
-def brief(table: str = "ks.t", **more: Any) -> dict[str, Any]:
+def brief(table: str = "ks.t", **more: Any) -> FileSummary:
     told = {"file": "f", "table": table, "bytes": 10, "droppable": 1, "waiting": 0, "droppable_from_s": None}
-    return {**told, "runs": [], **more}
+    return FileSummary(**{**told, "runs": [], **more})
 
 
 def test_counts_add_up_by_table_and_in_all(summary: Summary) -> None:
     for each in (brief(), brief(waiting=4, droppable_from_s=70), brief("ks.u", waiting=5, droppable_from_s=60)):
         summary.add(each)
-    found = summary.document(Path("/lines"))
-    assert (found["files"], found["bytes"], found["droppable"], found["waiting"]) == (3, 30, 3, 9)
-    assert (found["droppable_from_s"], found["statistics"], found["longest_runs"]) == (70, "/lines", [])
-    assert found["tables"]["ks.u"] == {
+    found = summary.measurement(Path("/lines"))
+    assert (found.files, found.bytes, found.droppable, found.waiting) == (3, 30, 3, 9)
+    assert (found.droppable_from_s, found.statistics, found.longest_runs) == (70, "/lines", ())
+    assert found.tables["ks.u"].document() == {
         "files": 1, "bytes": 10, "droppable": 1, "waiting": 5, "droppable_from_s": 60, "gc_grace_s": 60
     }  # fmt: skip
 
@@ -40,9 +41,9 @@ def test_counts_add_up_by_table_and_in_all(summary: Summary) -> None:
 def test_files_left_out_are_named_by_kind(summary: Summary) -> None:
     summary.leave_out("gone", "a is gone", "/a", None)
     summary.leave_out("unreadable", "b is damaged", "/b", "incomplete")
-    found = summary.document(Path("/lines"))
-    assert (found["gone"], found["unreadable"], found["files"]) == (["a is gone"], ["b is damaged"], 0)
-    assert found["left_out"] == [
+    found = summary.measurement(Path("/lines"))
+    assert (found.gone, found.unreadable, found.files) == (("a is gone",), ("b is damaged",), 0)
+    assert [each.document() for each in found.left_out] == [
         {"kind": "gone", "file": "/a", "reason": None}, {"kind": "unreadable", "file": "/b", "reason": "incomplete"}
     ]  # fmt: skip
 
@@ -50,7 +51,7 @@ def test_files_left_out_are_named_by_kind(summary: Summary) -> None:
 def test_of_runs_that_no_read_fails_on_only_the_worst_are_told_the_longest_first(summary: Summary) -> None:
     for length in (*range(1_000, 1_000 + 2 * WORST), 999):
         summary.add(brief(runs=[(length, length, 0)]))
-    found = [each["longest_run"] for each in summary.document(Path("/lines"))["longest_runs"]]
+    found = [each.longest_run for each in summary.measurement(Path("/lines")).longest_runs]
     assert found == list(range(999 + 2 * WORST, 999 + WORST, -1))
 
 
@@ -59,18 +60,18 @@ def test_of_runs_that_no_read_fails_on_only_the_worst_are_told_the_longest_first
 )
 def test_a_run_is_near_failing_as_far_as_gc_grace_holds_it(summary: Summary, run: int, held: int, near: bool) -> None:
     summary.add(brief(runs=[(7, run, held)]))
-    found = summary.document(Path("/lines"))
-    assert (found["longest_runs"][0]["near_failing"], found["near_failing"]) == (near, int(near))
+    found = summary.measurement(Path("/lines"))
+    assert (found.longest_runs[0].near_failing, found.near_failing) == (near, int(near))
 
 
 def test_ten_files_each_of_them_harmless_may_fail_a_read_together(summary: Summary) -> None:
     for number in range(10):
         summary.add(brief(file=f"f{number}", runs=[(7, 15_000, 15_000), (100 + number, 900, 900)]))
     summary.add(brief("ks.u", runs=[(7, 15_000, 15_000)]))
-    (found, *_) = runs = summary.document(Path("/lines"))["longest_runs"]
-    assert (found["table"], found["token"], found["longest_run"], found["files"]) == ("ks.t", 7, 150_000, 10)
-    assert (found["reads"], found["near_failing"]) == ("failing", True)
-    assert [each["table"] for each in runs[1:]] == ["ks.u"], "another table's partition of that token is another one"
+    (found, *_) = runs = summary.measurement(Path("/lines")).longest_runs
+    assert (found.table, found.token, found.longest_run, found.files) == ("ks.t", 7, 150_000, 10)
+    assert (found.reads, found.near_failing) == ("failing", True)
+    assert [each.table for each in runs[1:]] == ["ks.u"], "another table's partition of that token is another one"
 
 
 def test_those_nearest_to_failing_come_first_however_many_longer_ones_there_are() -> None:
@@ -82,14 +83,14 @@ def test_those_nearest_to_failing_come_first_however_many_longer_ones_there_are(
         summary.add(brief(runs=[(token, 40_000, 40_000)]))
         summary.add(brief(runs=[(-token - 1, 90_000, 0)]))
     summary.add(brief("ks.u", runs=[(5, 1_500, 1_500)]))
-    found = summary.document(Path("/lines"))
-    (near,) = [each for each in found["longest_runs"] if each["near_failing"]]
-    assert near == found["longest_runs"][0]
-    assert (near["table"], near["fails_at"], found["near_failing"]) == ("ks.u", 2_000, 1)
+    found = summary.measurement(Path("/lines"))
+    (near,) = [each for each in found.longest_runs if each.near_failing]
+    assert near == found.longest_runs[0]
+    assert (near.table, near.fails_at, found.near_failing) == ("ks.u", 2_000, 1)
 
 
 def test_where_a_server_never_fails_nothing_is_near_it() -> None:
     summary = Summary("one", 1_000, ThresholdsByTable(replace(Thresholds(), run_fail=0), {}), Fraction(1, 2))
     summary.table("ks.t", 60)
     summary.add(brief(runs=[(7, 200_000, 200_000)]))
-    assert not summary.document(Path("/lines"))["longest_runs"][0]["near_failing"]
+    assert not summary.measurement(Path("/lines")).longest_runs[0].near_failing

@@ -8,14 +8,13 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.demo.engines import sweep_here
 from sweep_tasks.demo.measure import Measured, measure
-from sweep_tasks.demo.report import document
-from sweep_tasks.demo.shop import TABLES
-from sweep_tasks.demo.workload import Loaded, load
+from sweep_tasks.demo.report import report_on
+from sweep_tasks.demo.workload import TABLES, Loaded, load
 from sweep_tasks.encoding import read_var_long, read_var_signed_long
 from sweep_tasks.model import MAX_TS, Cell, StoredVersion, TableRef
 from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import TRANSACTIONS
+from sweep_tasks.store.schema import TRANSACTIONS
 from tests.conftest import memory_store
 from tests.support.clock import ManualClock
 
@@ -60,7 +59,7 @@ def swept() -> Iterator[Swept]:
     before = measure(store)
     summaries = list(sweep_here(store, SETTINGS, clock))
     after = measure(store)
-    yield Swept(made, *owed, before, after, document(store, SETTINGS, clock, summaries, before, after))
+    yield Swept(made, *owed, before, after, report_on(store, SETTINGS, clock, summaries, before, after).document())
     loaded.report.close()
 
 

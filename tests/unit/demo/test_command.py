@@ -13,12 +13,11 @@ import pytest
 
 from spark_jobs.environment import LEAST_JAVA, java_problem
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
 from sweep_tasks.demo.measure import measure
-from sweep_tasks.demo.shop import INVOICES
-from sweep_tasks.demo.workload import BACKUP_ID, MINUTES
-from sweep_tasks.errors import BadValue, ForeignStore, JavaMissing
+from sweep_tasks.demo.workload import BACKUP_ID, INVOICES, MINUTES
+from sweep_tasks.errors import BadValue, ProgramMissing, StoreError
 from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.store import initialise_store
 from tests.support.command import Answer, sweepflow
 
@@ -99,7 +98,7 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     theirs.close()
     answer = sweepflow("demo", "--engine", "local", "--folder", str(tmp_path))
     assert (answer.code, answer.err) == (4, f"error: {answer.error}\n")
-    assert isinstance(answer.error, ForeignStore)
+    assert isinstance(answer.error, StoreError)
     assert answer.error.reason == "another_program"
 
 
@@ -114,7 +113,7 @@ def test_a_store_for_looking_at_is_made_once(tmp_path: Path) -> None:
 def test_without_java_there_is_one_sentence_and_nothing_else(tmp_path: Path, how: list[str]) -> None:
     answer = sweepflow("demo", *how, cwd=tmp_path, PATH=str(Path(sys.executable).parent))
     assert answer.code == 4
-    assert isinstance(answer.error, JavaMissing)
+    assert isinstance(answer.error, ProgramMissing)
     assert (answer.error.field, answer.error.reason) == ("java", "missing")
     assert answer.err == f"error: {answer.error}\n"
     for named in ("Spark", str(LEAST_JAVA)):

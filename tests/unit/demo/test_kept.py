@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
-from sweep_tasks.demo.kept import Kept, Reason, kept
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.leases import Leases
+from sweep_tasks.demo.measure import Kept, Reason, kept
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Punch, Puncher
+from sweep_tasks.tables.catalog import Catalog
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, NOTHING, TABLE, THOROUGH, THOROUGH_TABLE, A, B, World
 
@@ -30,8 +30,8 @@ def why(world: World) -> dict[Kept, int]:
     return dict(kept(world.store, SETTINGS, world.clock))
 
 
-def punch(world: World, ago_s: int, ts: int) -> None:
-    Puncher(world.store).record(Punch(world.clock.now_ms() - ago_s * 1000, ts))
+def record_sample(world: World, ago_s: int, ts: int) -> None:
+    ClockHistory(world.store).record(ClockSample(world.clock.now_ms() - ago_s * 1000, ts))
 
 
 def test_the_newest_version_is_live(world: World) -> None:
@@ -40,14 +40,14 @@ def test_the_newest_version_is_live(world: World) -> None:
 
 
 def test_what_was_replaced_within_the_retention_stays(world: World) -> None:
-    punch(world, 61, 15)
+    record_sample(world, 61, 15)
     world.write(10, 11)
     world.write(20, 21)
     assert why(world) == {LIVE: 1, Kept(Reason.RETENTION): 1}
 
 
 def test_what_was_replaced_before_the_retention_waits_for_a_sweep(world: World) -> None:
-    punch(world, 61, 25)
+    record_sample(world, 61, 25)
     world.write(10, 11)
     world.write(20, 21)
     assert why(world) == {LIVE: 1, Kept(Reason.QUEUED): 1}
@@ -68,7 +68,7 @@ def test_an_open_transaction_keeps_what_was_replaced_since_it_began(world: World
 
 
 def test_of_retention_and_open_transaction_the_one_that_reaches_back_further_is_named(world: World) -> None:
-    punch(world, 61, 15)
+    record_sample(world, 61, 15)
     world.write(10, 11)
     world.write(20, 21)
     Leases(world.store, 30).take(18, "somebody")
@@ -114,7 +114,7 @@ def test_behind_a_transaction_that_committed_too_late_everything_waits(world: Wo
     world.write(10, 11)
     world.write(20, 60, [B])
     world.write(30, 31)
-    punch(world, 61, 50)
+    record_sample(world, 61, 50)
     assert world.sweep(50).stopped == "blocked"
     assert why(world) == {LIVE: 2, Kept(Reason.BLOCKED, "20"): 1, Kept(Reason.SENTINEL): 1}
 
@@ -132,7 +132,7 @@ def test_a_table_that_keeps_longer_is_named(world: World) -> None:
     Catalog(world.store).create(table, TableMetadata(CONSERVATIVE, retention_s=3_600))
     world.write(10, 11, table=table)
     world.write(20, 21, table=table)
-    punch(world, 61, 50)
+    record_sample(world, 61, 50)
     world.sweep(50)
     assert why(world) == {LIVE: 1, Kept(Reason.RETENTION, "app.longer"): 1}
 

@@ -7,12 +7,12 @@ import json
 
 from rich.console import Console
 
-from sweep_tasks.demo.kept import Reason
-from sweep_tasks.demo.report import render
-from sweep_tasks.demo.shop import CARTS, ORDERS, TABLES
+from sweep_tasks.demo.measure import Reason
+from sweep_tasks.demo.report import DemoReport, render
+from sweep_tasks.demo.workload import CARTS, ORDERS, TABLES
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, SweepStrategy
 from sweep_tasks.queue.writer import shard_of
-from sweep_tasks.store.system import PARKED, QUEUE_CELLS
+from sweep_tasks.store.schema import PARKED, QUEUE_CELLS
 from sweep_tasks.transactions import TransactionManager
 from tests.unit.demo.conftest import SETTINGS, Swept, versions, visible
 
@@ -104,7 +104,7 @@ def test_the_document_is_json(swept: Swept) -> None:
 
 def test_people_get_every_figure_in_a_hundred_columns(swept: Swept) -> None:
     out = Console(width=100, file=io.StringIO(), record=True)
-    out.print(render(swept.report))
+    out.print(render(DemoReport.model_validate(swept.report)))
     text = out.export_text()
     assert "…" not in text
     for shard in swept.report["shards"]:

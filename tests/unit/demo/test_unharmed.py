@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from sweep_tasks.demo.engines import sweep_here
-from sweep_tasks.demo.shop import ORDERS, STOCK
-from sweep_tasks.demo.unharmed import Everything, Harm, everything, harm, readable_moments
+from sweep_tasks.demo.measure import Everything, Harm, everything, harm, readable_moments
+from sweep_tasks.demo.workload import ORDERS, STOCK
 from sweep_tasks.model import MAX_TS, TableRef
 from tests.unit.demo.conftest import SETTINGS, Day, lived_through, visible
 

@@ -6,22 +6,34 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.leases import Leases
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.demo.history import MINUTE_MS
-from sweep_tasks.demo.shop import AUDIT, CARTS, INVOICES, ORDERS, PRICE_LIST, PRICES, SESSIONS, STOCK, TABLES
-from sweep_tasks.demo.workload import BACKUP_ID, MINUTES, load
+from sweep_tasks.demo.workload import (
+    AUDIT,
+    BACKUP_ID,
+    CARTS,
+    INVOICES,
+    MINUTES,
+    ORDERS,
+    PRICE_LIST,
+    PRICES,
+    SESSIONS,
+    STOCK,
+    TABLES,
+    load,
+)
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import State
 from sweep_tasks.queue.encoding import SHARED_WRITES, read_cells_row
 from sweep_tasks.store.contract import Store, every
-from sweep_tasks.store.system import LEASES, PUNCHES, QUEUE_CELLS, SYSTEM_TABLES
+from sweep_tasks.store.schema import CLOCK_SAMPLES, JOURNAL_HEAD, LEASES, QUEUE_CELLS, SYSTEM_TABLES
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import SweepOrder
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.tables.catalog import Catalog
 from tests.unit.demo.conftest import NOW_MS, SETTINGS, Day, lived_through, outcomes, versions
 
 ABORTED = -1
@@ -33,10 +45,10 @@ def queued_starts(store: Store) -> set[int]:
 
 
 def everything(store: Store) -> dict[str, Any]:
-    """Leases name the process that holds them."""
+    """Leases and entries of the journal name the process that they come from."""
     tables = store.tables()
     cells = {table for table in tables if not table.is_system} | {QUEUE_CELLS}
-    registers = [table for table in SYSTEM_TABLES if table not in cells and table != LEASES]
+    registers = [table for table in SYSTEM_TABLES if table not in (*cells, LEASES, JOURNAL_HEAD)]
     return {str(table): store.scan(table, 2**62, limit=10**6).items for table in cells} | {
         str(table): store.scan_registers(table, 10**6).items
         for table in registers
@@ -113,19 +125,19 @@ def test_the_queue_reaches_over_several_partitions_of_both_shards(day: Day) -> N
 
 
 def test_the_wall_clock_map_goes_back_six_hours_minute_by_minute(day: Day) -> None:
-    puncher = Puncher(day.store)
-    moments = [puncher.timestamp_at(NOW_MS - ago * MINUTE_MS) for ago in range(MINUTES + 1)]
+    clock_history = ClockHistory(day.store)
+    moments = [clock_history.timestamp_at(NOW_MS - ago * MINUTE_MS) for ago in range(MINUTES + 1)]
     assert None not in moments
     assert len(set(moments)) == MINUTES + 1
-    assert puncher.timestamp_at(NOW_MS - MINUTES * MINUTE_MS - 1) is None
-    last = puncher.last()
+    assert clock_history.timestamp_at(NOW_MS - MINUTES * MINUTE_MS - 1) is None
+    last = clock_history.last()
     assert last is not None
     assert last.wall_ms == NOW_MS
-    assert day.store.read_rows(PUNCHES, [b"days"])
+    assert day.store.read_rows(CLOCK_SAMPLES, [b"days"])
 
 
 def test_an_open_transaction_holds_the_thorough_sweep_back_and_not_the_conservative_one(day: Day) -> None:
-    forty_minutes_ago = Puncher(day.store).moment_of(day.loaded.report.lease_ts)
+    forty_minutes_ago = ClockHistory(day.store).moment_of(day.loaded.report.lease_ts)
     assert forty_minutes_ago == NOW_MS - 40 * MINUTE_MS
     assert horizon(day, SweepStrategy.THOROUGH).sweep_ts == day.loaded.report.lease_ts
     assert horizon(day, SweepStrategy.CONSERVATIVE).sweep_ts < day.loaded.report.lease_ts
@@ -150,7 +162,7 @@ def test_one_timestamp_is_protected(day: Day) -> None:
     record = ProtectionCatalog(day.store).get(BACKUP_ID)
     assert record.state is State.ACCEPTED
     assert record.ts == day.loaded.backup_ts
-    assert Puncher(day.store).moment_of(record.ts) == NOW_MS - 240 * MINUTE_MS
+    assert ClockHistory(day.store).moment_of(record.ts) == NOW_MS - 240 * MINUTE_MS
     assert {table for table in day.store.tables() if record.covers_table(table)} == {ORDERS, CARTS}
 
 

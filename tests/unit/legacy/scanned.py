@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.support.clock import ManualClock
 
 TABLE = TableRef.parse("app.items")
@@ -27,7 +27,7 @@ def cell(row: int) -> Cell:
 
 
 def filled(store: Store, strategy: SweepStrategy = CONSERVATIVE) -> None:
-    """Twelve rows, each written three times, and no queue knows of it."""
+    """Twelve rows, each written three times, without queue entries."""
     store.create_table(TABLE, TableMetadata(strategy))
     for start in (10, 20, 30):
         write(store, start, map(cell, range(ROWS)))
@@ -40,7 +40,7 @@ def write(store: Store, start: int, cells: Iterable[Cell], commit: int | None = 
 
 
 def begin(store: Store, clock: ManualClock, **order: Any) -> tuple[LegacySweep, LegacyOrder]:
-    return LegacySweep(store, SETTINGS, clock, "somebody"), LegacyOrder(TABLE, **order)
+    return LegacySweep(store, SETTINGS, clock, "worker"), LegacyOrder(TABLE, **order)
 
 
 def sweep(store: Store, clock: ManualClock, **order: Any) -> LegacySummary:

@@ -1,4 +1,4 @@
-"""Does a scan do what a change of strategy has left: cases, no store."""
+"""Whether a scan does what a change of strategy has left: cases, no store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sweep_tasks.legacy.due import Undone, short_of
+from sweep_tasks.legacy.progress import Undone, short_of
 from sweep_tasks.model import SweepStrategy, TableMetadata
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy

@@ -1,18 +1,19 @@
-"""A table that is paused is not scanned either: a scan under way stops, and goes on when it is resumed."""
+"""A paused table is not scanned either: a running scan stops, and continues when the table is resumed."""
 
 from __future__ import annotations
 
 import pytest
 
-from sweep_tasks.errors import SweepingPaused
+from sweep_tasks.errors import SweepflowError
 from sweep_tasks.legacy.progress import SWEEPING_PAUSED, RunState
 from sweep_tasks.model import TableRef
-from sweep_tasks.orchestration.lanes import planned
+from sweep_tasks.orchestration.scanning import planned
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import Call, FaultyStore, on
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.pauses import Pauses, named
+from sweep_tasks.tables.pauses import Pauses, named
 from tests.support.clock import ManualClock
+from tests.support.errors import having
 from tests.unit.legacy.scanned import ROWS, SETTINGS, TABLE, S, begin, cell, filled, sweep
 
 BY_TURNS = {"table": None, "from_row": ""}
@@ -23,21 +24,26 @@ def versions(store: Store) -> int:
 
 
 @pytest.mark.parametrize("paused", [TABLE, None], ids=["the table", "everything"])
-def test_no_scan_of_it_begins_or_is_taken_up(paused: TableRef | None, store: Store, clock: ManualClock) -> None:
+def test_no_scan_of_it_begins_or_is_resumed(paused: TableRef | None, store: Store, clock: ManualClock) -> None:
     filled(store)
     legacy, order = begin(store, clock)
     Pauses(store, clock).pause(paused, "ada", "a migration")
-    with pytest.raises(SweepingPaused) as refused:
+    with pytest.raises(SweepflowError, check=having(code="paused")) as refused:
         legacy.sweep(order, Horizon(S, clock.now_ms()))
     error = refused.value
-    assert (error.code, error.what, error.by, error.why) == ("paused", named(paused), "ada", "a migration")
-    with pytest.raises(SweepingPaused):
+    assert (error.code, error.details["what"], error.details["by"], error.details["why"]) == (
+        "paused",
+        named(paused),
+        "ada",
+        "a migration",
+    )
+    with pytest.raises(SweepflowError, check=having(code="paused")):
         legacy.resume(TABLE)
     assert versions(store) == 3 * ROWS
     assert sweep(store, clock, dry_run=True).counts.deleted == 2 * ROWS, "who only looks may look"
 
 
-def test_a_scan_under_way_stops_behind_its_page_and_goes_on_later(store: Store, clock: ManualClock) -> None:
+def test_a_running_scan_stops_after_its_page_and_is_resumed_later(store: Store, clock: ManualClock) -> None:
     filled(store)
 
     def pause(_call: Call) -> None:

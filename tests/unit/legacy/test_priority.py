@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sweep_tasks.legacy.priority import Candidate, LastScan, Policy, Why, reason, turns
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableRef
-from sweep_tasks.protection.targets import Target
-from sweep_tasks.sweep.activity import Written
+from sweep_tasks.protection.records import Target
+from sweep_tasks.tables.activity import Written
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 DAY_MS = 86_400_000
@@ -20,7 +20,7 @@ POLICY = Policy(pause_ms=7 * DAY_MS)
 
 
 class Known(NamedTuple):
-    """Of a table in one round, whatever it may be."""
+    """The facts about a table in one round."""
 
     was_scanned: bool
     writes: int
@@ -62,7 +62,7 @@ def table(
     lacks: bool | None = None,
     stale: int = 0,
 ) -> Candidate:
-    """What is due can't be done while it can't be reached, unless said otherwise."""
+    """What is due can't be done while it is not reachable, unless stated otherwise."""
     turn = last_turn_ms if last_turn_ms is not None else last.ended_ms if last else 0
     scan = ScanDue(ScanReason.UNQUEUED, due) if due is not None else None
     too_early = due is not None and reach < due if lacks is None else lacks
@@ -95,7 +95,7 @@ class TestOrder:
             table("conservative", clean, deletes=100), table("thorough", clean, deletes=100, strategy=THOROUGH)
         ) == ["thorough", "conservative"]
 
-    def test_very_many_writes_are_worth_a_look_even_where_the_last_scan_found_nothing(self) -> None:
+    def test_very_many_writes_are_worth_a_scan_even_where_the_last_one_found_nothing(self) -> None:
         assert order(table("quiet", scanned(90)), table("busy", scanned(30, found=0), writes=10**6)) == [
             "busy",
             "quiet",
@@ -104,7 +104,7 @@ class TestOrder:
     def test_and_last_by_time(self) -> None:
         assert order(table("young", scanned(10)), table("old", scanned(90))) == ["old", "young"]
 
-    def test_what_somebody_asked_for_comes_before_everything(self) -> None:
+    def test_a_requested_scan_comes_before_everything(self) -> None:
         policy = POLICY._replace(first=[Target.parse("app.wanted*")])
         assert order(table("new"), table("wanted_too", scanned(30)), policy=policy) == ["wanted_too", "new"]
 
@@ -130,14 +130,14 @@ class TestFairness:
         for three_hours in zip(had, had[1:], had[2:], strict=False):
             assert set().union(*three_hours) == set("abcde"), "two turns an hour, so everybody within three"
 
-    def test_the_last_of_several_turns_is_for_whoever_waits_longest(self) -> None:
+    def test_the_last_of_several_slots_is_for_the_table_that_waits_longest(self) -> None:
         new = [table(f"new_{n}", last_turn_ms=NOW_MS - n) for n in range(6)]
         assert order(*new, table("busy", scanned(30), writes=5), policy=POLICY._replace(turns=3)) == [
             "new_5", "new_4", "busy"
         ]  # fmt: skip
         assert order(*new, policy=POLICY._replace(turns=3)) == ["new_5", "new_4", "new_3"]
 
-    def test_a_single_turn_goes_by_what_is_promised_until_somebody_has_waited_for_too_long(self) -> None:
+    def test_a_single_slot_is_for_the_best_candidate_until_a_table_has_waited_for_too_long(self) -> None:
         alone = POLICY._replace(turns=1, patience_ms=40 * DAY_MS)
         new = table("new", last_turn_ms=NOW_MS)
         assert order(new, table("busy", scanned(39)), policy=alone) == ["new"]
@@ -151,8 +151,7 @@ class TestFairness:
     def test_under_any_history_each_table_has_its_turn_within_as_many_rounds_as_there_are_tables(
         self, usual: list[Known], unusual: list[dict[int, Known]], turns_each: int
     ) -> None:
-        """Rounds in which it could be scanned; where there is one turn in each, those after its patience is at an
-        end."""
+        """Rounds in which it could be scanned; with one slot in each, those after it has waited too long."""
         hour_ms, patience = 3_600_000, 5
         policy = POLICY._replace(turns=turns_each, patience_ms=patience * hour_ms)
         last_turn = {f"t{number}": 0 for number in range(6)}
@@ -197,12 +196,12 @@ class TestWhoWaits:
             (table("t", scanned(1, sweep_ts=600), reach=700, stale=500), None),
         ],
         ids=[
-            "somebody-is-at-it", "swept-by-nothing", "scanned-not-long-ago", "scanned-long-ago",
+            "a-worker-is-scanning-it", "swept-by-nothing", "scanned-not-long-ago", "scanned-long-ago",
             "what-is-due-cant-be-reached-yet", "what-is-due-can-be-reached",
             "the-last-scan-went-far-enough-and-something-was-held-back", "never-scanned-whatever-is-due",
             "what-is-due-waits-for-the-queue", "the-last-scan-went-far-enough-before-the-queue-did",
-            "somebody-cancelled-it", "nothing-is-old-enough-yet", "nothing-is-old-enough-any-more",
-            "scanned-not-long-ago-and-far-short-of-what-may-be-swept", "as-far-as-an-open-transaction-lets-anybody",
+            "an-operator-cancelled-it", "nothing-is-old-enough-yet", "nothing-is-old-enough-any-more",
+            "scanned-not-long-ago-and-far-short-of-what-may-be-swept", "as-high-as-an-open-transaction-allows",
             "scanned-not-long-ago-and-far-enough",
         ],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Versions that come by newest first, a page at a time."""
+"""Versions that are read newest first, a page at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweep_tasks.legacy.rules import Judged, Place, TableRules
 from sweep_tasks.model import SENTINEL_TS, Cell, StoredVersion, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Mode, Protections, Record, Target
 from sweep_tasks.sweep.rules import TableView
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.transactions.outcomes import ABORTED
 
 TABLE = TableRef.parse("app.items")
 A, B, C = Cell(b"a", b"1"), Cell(b"a", b"2"), Cell(b"b", b"1")
@@ -42,7 +42,7 @@ def test_only_transactions_below_the_sweep_timestamp_are_asked_about() -> None:
     assert rules().starts(versions(A, 200, S, 99, 0, SENTINEL_TS)) == {99, 0}
 
 
-def test_versions_that_go_together_are_one_range_and_one_that_goes_alone_is_deleted_exactly() -> None:
+def test_consecutive_removable_versions_are_one_range_and_a_single_one_is_deleted_exactly() -> None:
     found = judged(rules(), [*versions(A, 120, 30, 20, 10), *versions(B, 20, 10), *versions(C, 20)])
     assert found.plan.ranges == {TABLE: [VersionRange(A, 10, 21)]}
     assert found.plan.exact == {TABLE: [(B, 10)]}
@@ -65,13 +65,13 @@ def test_a_commit_at_or_above_the_sweep_timestamp_does_not_act_and_what_acts_tak
     assert below.plan.ranges == {TABLE: [VersionRange(A, 10, 21)]}
 
 
-def test_what_was_aborted_goes_exactly_and_needs_no_sentinel() -> None:
+def test_an_aborted_version_is_deleted_exactly_and_needs_no_sentinel() -> None:
     found = judged(rules(), versions(A, 40, 30, 20), _40=ABORTED, _20=ABORTED)
     assert found.plan.exact == {TABLE: [(A, 40), (A, 20)]}
     assert (found.plan.sentinels, found.counts.aborted) == ({}, 2)
 
 
-def test_a_marker_of_a_thorough_table_goes_with_its_cell_and_not_before() -> None:
+def test_a_marker_of_a_thorough_table_is_removed_at_the_end_of_its_cell_and_not_before() -> None:
     by = rules(THOROUGH)
     first = judged(by, versions(A, 30, 20, deletes=(30,)), at_end=False)
     assert first.plan.markers == {}
@@ -83,7 +83,7 @@ def test_a_marker_of_a_thorough_table_goes_with_its_cell_and_not_before() -> Non
     assert second.counts.cells == 1
 
 
-def test_a_marker_at_the_very_end_of_a_page_goes_with_the_next() -> None:
+def test_a_marker_at_the_very_end_of_a_page_is_removed_with_the_next() -> None:
     by = rules(THOROUGH)
     first = judged(by, versions(A, 30, deletes=(30,)), at_end=False)
     assert first.plan.markers == {}
@@ -118,7 +118,7 @@ def gone(by: TableRules, found: list[StoredVersion], size: int) -> tuple[set[tup
     return deleted, sentinels
 
 
-def test_an_orphaned_sentinel_goes_from_emptied_tables_and_stays_in_others_where_sentinels_are_written() -> None:
+def test_an_orphaned_sentinel_is_removed_from_emptied_tables_and_stays_in_other_conservative_ones() -> None:
     alone = versions(A, SENTINEL_TS)
     assert judged(rules(), alone).plan.exact == {}
     assert judged(rules(mark=50), alone).plan.exact == {TABLE: [(A, -1)]}
@@ -130,7 +130,7 @@ def test_an_orphaned_sentinel_goes_from_emptied_tables_and_stays_in_others_where
     [((), {}), ((120,), {}), ((40,), {"_40": ABORTED}), ((40,), {"_40": S}), ((90,), {}), ((40,), {})],
     ids=["alone", "above the sweep", "aborted", "commits above the sweep", "too young", "alive"],
 )
-def test_a_sentinel_goes_from_a_thorough_table_whatever_else_its_cell_holds(
+def test_a_sentinel_is_removed_from_a_thorough_table_whatever_else_its_cell_holds(
     beside: tuple[int, ...], commits: dict[str, Any]
 ) -> None:
     found = judged(rules(THOROUGH, horizon=80), versions(A, *beside, SENTINEL_TS), **commits)
@@ -138,7 +138,7 @@ def test_a_sentinel_goes_from_a_thorough_table_whatever_else_its_cell_holds(
     assert [start for _, start in found.plan.exact[TABLE] if commits.get(f"_{start}") != ABORTED] == [SENTINEL_TS]
 
 
-def test_a_sentinel_goes_from_a_thorough_table_though_a_record_holds_what_is_above_it() -> None:
+def test_a_sentinel_is_removed_from_a_thorough_table_though_a_record_holds_what_is_above_it() -> None:
     assert judged(rules(THOROUGH, at(5)), versions(A, 40, SENTINEL_TS)).plan.exact == {TABLE: [(A, SENTINEL_TS)]}
 
 
@@ -162,7 +162,7 @@ def test_a_sentinel_goes_from_a_thorough_table_though_a_record_holds_what_is_abo
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 9])
-def test_a_cell_counts_as_held_only_if_something_in_it_would_go_without_the_record(
+def test_a_cell_counts_as_held_only_if_versions_would_be_removed_without_the_record(
     strategy: SweepStrategy, found: list[StoredVersion], held: int, size: int
 ) -> None:
     by, place, counted = rules(strategy, at(25)), None, 0
@@ -174,7 +174,17 @@ def test_a_cell_counts_as_held_only_if_something_in_it_would_go_without_the_reco
 
 def test_what_was_truncated_gets_no_sentinel() -> None:
     assert judged(rules(mark=50), versions(A, 30, 20)).plan.sentinels == {}
-    assert judged(rules(mark=25), versions(A, 30, 20)).plan.sentinels == {TABLE: [A]}
+    assert judged(rules(mark=25), versions(A, 30, 20)).plan.sentinels == {}
+    assert judged(rules(mark=25), versions(A, 30, 27, 20)).plan.sentinels == {TABLE: [A]}
+
+
+@pytest.mark.parametrize("strategy", [SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH])
+def test_all_that_started_below_the_mark_is_removed_whatever_protects_it(strategy: SweepStrategy) -> None:
+    """An interrupted truncation has left it, or a replica that missed the deletes."""
+    plan = judged(rules(strategy, at(25), mark=35), versions(A, 40, 30, 20)).plan
+    assert (plan.ranges, plan.sentinels) == ({TABLE: [VersionRange(A, 20, 31)]}, {})
+    plan = judged(rules(strategy, at(25), mark=35), versions(A, 30)).plan
+    assert plan.exact == {TABLE: [(A, 30)]}
 
 
 def test_what_is_too_young_for_its_table_does_not_act() -> None:
@@ -190,8 +200,8 @@ def test_a_row_gets_no_more_tombstones_than_it_may_and_the_rest_is_left() -> Non
     assert judged(by, versions(B, 30, 20), cut.place).counts.left == 1, "the row goes on with the next page"
 
 
-def test_a_record_that_is_gone_when_the_scan_is_taken_up_again_holds_nothing_any_more() -> None:
-    """Nothing is deleted across the place: what came by before is for the next scan."""
+def test_a_record_that_is_released_when_the_scan_is_resumed_holds_nothing_any_more() -> None:
+    """Nothing is deleted across the position: what was read before is left to the next scan."""
     cut = judged(rules(CONSERVATIVE, at(25)), versions(A, 40, 30), at_end=False)
     assert judged(rules(CONSERVATIVE, at(25)), versions(A, 20, 10), cut.place).plan.exact == {TABLE: [(A, 10)]}
     assert judged(rules(), versions(A, 20, 10), cut.place).plan.ranges == {TABLE: [VersionRange(A, 10, 21)]}

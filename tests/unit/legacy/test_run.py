@@ -1,4 +1,4 @@
-"""A run over a table: begun, cut off, taken up, cancelled, and what others see of it."""
+"""A run over a table: started, interrupted, resumed, cancelled, and what others see of it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,22 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
-from sweep_tasks.errors import (
-    BadValue,
-    LegacySweepRunning,
-    NotFound,
-    StoreUnavailable,
-    UnknownTable,
-)
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, StoreUnavailable, UnknownTable
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import Run, Runs, RunState
+from sweep_tasks.legacy.resumption import Watched
 from sweep_tasks.legacy.run import LegacySweep
-from sweep_tasks.legacy.taking_up import Watched
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
-from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, fail, lose_answer, miss_a_copy, on
+from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, fail, lose_answer, miss_a_replica, on
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.schema import LEGACY_SWEEPS, PARKED, THRESHOLDS, TRANSACTIONS
 from sweep_tasks.store.sqlite import SQLiteStore
-from sweep_tasks.store.system import LEGACY_SWEEPS, PARKED, THRESHOLDS, TRANSACTIONS
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.support.clock import ManualClock
 from tests.support.deep import deep_cell
 from tests.unit.legacy.scanned import (
@@ -50,7 +44,7 @@ from tests.unit.legacy.scanned import (
 )
 
 
-def test_every_range_is_swept_and_the_run_tells_what_it_found(store: Store, clock: ManualClock) -> None:
+def test_every_range_is_swept_and_the_run_reports_what_it_found(store: Store, clock: ManualClock) -> None:
     filled(store)
     summary = sweep(store, clock)
     assert versions(store) == SWEPT
@@ -73,7 +67,7 @@ def test_the_next_run_remembers_the_last(store: Store, clock: ManualClock) -> No
     assert (run.last.id, run.last.sweep_ts, run.last.counts) == (first.run, S, first.counts)
 
 
-def test_a_budget_ends_a_run_between_pages_and_the_next_goes_on(store: Store, clock: ManualClock) -> None:
+def test_a_budget_ends_a_run_between_pages_and_the_next_run_resumes(store: Store, clock: ManualClock) -> None:
     filled(store)
     legacy, order = begin(store, clock, batch=2, max_cells=5)
     summary = legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
@@ -101,13 +95,16 @@ def test_time_is_a_budget_too(store: Store, clock: ManualClock) -> None:
     assert (standing.run.state, standing.run.why) == (RunState.PAUSED, "seconds")
 
 
-@pytest.mark.parametrize("call", ["add_sentinels", "delete_ranges", "compare_and_set"])
+TABLES = {"add_sentinels": TABLE, "delete_ranges": TABLE, "compare_and_set": LEGACY_SWEEPS}
+
+
+@pytest.mark.parametrize("call", TABLES)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_wherever_it_is_cut_off_it_goes_on_and_no_finished_range_is_examined_again(
+def test_wherever_it_is_interrupted_it_resumes_and_no_finished_range_is_examined_again(
     store: Store, clock: ManualClock, call: str, moment: str
 ) -> None:
     filled(store)
-    dying = FaultyStore(store, **{moment: on(call, 3, crash)})
+    dying = FaultyStore(store, **{moment: on(call, 3, crash, TABLES[call])})
     legacy, order = begin(dying, clock)
     with pytest.raises(ProcessCrashed):
         legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
@@ -125,7 +122,7 @@ def test_wherever_it_is_cut_off_it_goes_on_and_no_finished_range_is_examined_aga
 
 
 class Scans:
-    """What was asked for by scans."""
+    """What scans have read."""
 
     def __init__(self, store: Store) -> None:
         self.stretches: set[Any] = set()
@@ -140,19 +137,21 @@ class Scans:
         store.scan_versions = scan_versions  # type: ignore[method-assign]
 
 
-def test_a_second_start_is_told_who_is_at_it_and_changes_nothing(store: Store, clock: ManualClock) -> None:
+def test_a_second_start_is_refused_with_the_owner_of_the_first_and_changes_nothing(
+    store: Store, clock: ManualClock
+) -> None:
     filled(store)
     legacy, order = begin(store, clock)
     first = legacy.start(order, Horizon(S, clock.now_ms()))
-    with pytest.raises(LegacySweepRunning) as told:
+    with pytest.raises(AlreadyExists) as told:
         LegacySweep(store, SETTINGS, clock, "another").start(order, Horizon(S, clock.now_ms()))
-    assert (told.value.run, told.value.owner, told.value.code) == (first.id, "somebody", "exists")
+    assert (told.value.details["run"], told.value.details["owner"], told.value.code) == (first.id, "worker", "exists")
     assert Runs(store).of(TABLE) == first
     legacy.work(first, order)
     assert versions(store) == SWEPT
 
 
-def test_who_was_taken_for_dead_stops_when_another_goes_on(store: Store, clock: ManualClock) -> None:
+def test_a_worker_that_was_considered_dead_stops_when_another_resumes_its_run(store: Store, clock: ManualClock) -> None:
     filled(store)
     legacy, order = begin(store, clock, batch=3)
     zombie = legacy.start(order, Horizon(S, clock.now_ms()))
@@ -163,9 +162,7 @@ def test_who_was_taken_for_dead_stops_when_another_goes_on(store: Store, clock: 
     assert versions(store) == SWEPT
 
 
-def test_who_comes_to_the_end_behind_somebody_elses_back_leaves_him_the_ranges(
-    store: Store, clock: ManualClock
-) -> None:
+def test_a_worker_that_lost_its_run_leaves_the_ranges_to_the_new_owner(store: Store, clock: ManualClock) -> None:
     filled(store)
     legacy, order = begin(store, clock)
     zombie = legacy.start(order, Horizon(S, clock.now_ms()))
@@ -173,11 +170,11 @@ def test_who_comes_to_the_end_behind_somebody_elses_back_leaves_him_the_ranges(
     taken: list[Run] = []
 
     def take(call: Call) -> None:
-        """When the zombie has done its last range."""
+        """When the zombie has finished its last range."""
         if call.name == "update" and call.arguments[0] == LEGACY_SWEEPS and not taken:
             taken.append(other.resume(TABLE))
 
-    summary = LegacySweep(FaultyStore(store, before=take), SETTINGS, clock, "somebody").work(zombie, order)
+    summary = LegacySweep(FaultyStore(store, before=take), SETTINGS, clock, "worker").work(zombie, order)
     assert summary.stopped == "taken over"
     standing = Runs(store).standing(TABLE)
     assert standing
@@ -187,7 +184,7 @@ def test_who_comes_to_the_end_behind_somebody_elses_back_leaves_him_the_ranges(
     assert scans.stretches == set()
 
 
-def test_a_range_that_a_program_with_fewer_counts_has_entered_is_gone_on_with(store: Store, clock: ManualClock) -> None:
+def test_a_range_recorded_by_a_version_with_fewer_counts_is_resumed(store: Store, clock: ManualClock) -> None:
     filled(store)
     legacy, order = begin(store, clock, batch=2, max_cells=2)
     legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
@@ -205,7 +202,7 @@ def test_a_range_that_a_program_with_fewer_counts_has_entered_is_gone_on_with(st
     assert versions(store) == SWEPT
 
 
-def test_who_is_interrupted_says_so(store: Store, clock: ManualClock) -> None:
+def test_an_interrupted_run_is_recorded_as_such(store: Store, clock: ManualClock) -> None:
     filled(store)
 
     def interrupt(_: Call) -> None:
@@ -218,7 +215,7 @@ def test_who_is_interrupted_says_so(store: Store, clock: ManualClock) -> None:
     assert (run.state, run.why) == (RunState.PAUSED, "interrupted")
 
 
-def test_how_far_a_run_is_moves_with_its_pages(store: Store, clock: ManualClock) -> None:
+def test_the_progress_of_a_run_advances_with_its_pages(store: Store, clock: ManualClock) -> None:
     filled(store)
     legacy, order = begin(store, clock, batch=3)
     passed: list[float] = []
@@ -234,7 +231,7 @@ def test_how_far_a_run_is_moves_with_its_pages(store: Store, clock: ManualClock)
     assert len(set(passed)) > 6, "and not with each range that is done alone"
 
 
-def test_a_cancelled_run_stops_behind_its_page_and_can_be_taken_up(store: Store, clock: ManualClock) -> None:
+def test_a_cancelled_run_stops_after_its_page_and_can_be_resumed(store: Store, clock: ManualClock) -> None:
     filled(store)
 
     def cancel(_: Call) -> None:
@@ -300,10 +297,10 @@ def test_where_the_store_can_not_keep_up_less_is_done_at_a_time_and_then_more_ag
     assert scans.limits[:7] == [800, 400, 200, 100, 125, 62, 77]
 
 
-@pytest.mark.parametrize("call", ["delete_ranges", "add_sentinels", "compare_and_set"])
+@pytest.mark.parametrize("call", TABLES)
 def test_a_lost_answer_is_work_to_repeat(store: Store, clock: ManualClock, call: str) -> None:
     filled(store)
-    summary = sweep(FaultyStore(store, after=on(call, 2, lose_answer)), clock)
+    summary = sweep(FaultyStore(store, after=on(call, 2, lose_answer, TABLES[call])), clock)
     assert summary.stopped is None
     assert versions(store) == SWEPT
 
@@ -326,10 +323,12 @@ def test_the_pace_is_kept(store: Store, clock: ManualClock) -> None:
     assert clock.now_ms() - began == 3 * ROWS / 2 * 1000
 
 
-def test_a_marker_that_a_copy_may_lack_stays_and_the_next_run_takes_it(memory: MemoryStore, clock: ManualClock) -> None:
+def test_a_marker_that_a_replica_has_not_confirmed_stays_and_the_next_run_removes_it(
+    memory: MemoryStore, clock: ManualClock
+) -> None:
     filled(memory, THOROUGH)
     write(memory, 40, [cell(0)], value=b"")
-    summary = sweep(FaultyStore(memory, before=miss_a_copy(reaches_the_others=True)), clock)
+    summary = sweep(FaultyStore(memory, before=miss_a_replica(reaches_the_others=True)), clock)
     assert (summary.counts.waiting, summary.counts.deleted) == (1, 2 * (ROWS - 1))
     assert versions(memory)[cell(0)] == [40]
     assert sweep(memory, clock).counts.waiting == 0
@@ -367,7 +366,7 @@ def test_a_bad_order_is_refused_by_name(field: str, value: Any) -> None:
     assert refused.value.field == field
 
 
-def test_a_sweep_timestamp_given_by_hand_can_only_lower_the_one_that_is_found(store: Store, clock: ManualClock) -> None:
+def test_a_given_sweep_timestamp_can_only_lower_the_horizon(store: Store, clock: ManualClock) -> None:
     filled(store, THOROUGH)
     legacy = LegacySweep(store, SETTINGS, clock)
     assert legacy.start(LegacyOrder(TABLE, stop_at=15)).horizon.sweep_ts == 15

@@ -1,4 +1,4 @@
-"""What becomes of a run when its table is another one by now, is swept otherwise, or is not old enough."""
+"""What happens to a run when its table was replaced, has another strategy, or is not old enough."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import (
     AlreadyExists,
     LegacySweepOutdated,
@@ -20,11 +21,10 @@ from sweep_tasks.model import SweepStrategy, TableMetadata
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
 from sweep_tasks.store.faults import Call, FaultyStore, on
-from sweep_tasks.store.system import LEGACY_SWEEPS, THRESHOLDS
-from sweep_tasks.sweep.activity import Activity, Written
+from sweep_tasks.store.schema import LEGACY_SWEEPS, THRESHOLDS
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.activity import Activity, Written
+from sweep_tasks.tables.catalog import Catalog
 from tests.support.clock import ManualClock
 from tests.unit.legacy.scanned import (
     CONSERVATIVE,
@@ -43,7 +43,8 @@ from tests.unit.legacy.scanned import (
 
 
 class TestANameThatIsUsedAgain:
-    """A table is dropped and another is created by its name: what is known of scans of the first is not about it."""
+    """A table is dropped and another one is created with its name: what is known of scans of the first does not
+    apply."""
 
     def again(self, store: Store, strategy: SweepStrategy = THOROUGH) -> None:
         Catalog(store).drop(TABLE)
@@ -60,7 +61,7 @@ class TestANameThatIsUsedAgain:
         (found,) = candidates(store, SETTINGS, clock)
         assert (found.last, found.last_turn_ms, found.written) == (None, 0, Written(0, 0))
 
-    def test_a_run_that_was_paused_is_not_gone_on_with(self, store: Store, clock: ManualClock) -> None:
+    def test_a_run_that_was_paused_is_not_resumed(self, store: Store, clock: ManualClock) -> None:
         filled(store)
         sweep(store, clock, max_cells=5)
         self.again(store)
@@ -69,7 +70,7 @@ class TestANameThatIsUsedAgain:
         assert legacy.sweep(order, Horizon(300, clock.now_ms())).counts.cells == ROWS
         assert versions(store) == {cell(row): [202] for row in range(ROWS)}
 
-    def test_nor_by_whoever_was_at_work_on_the_first(self, store: Store, clock: ManualClock) -> None:
+    def test_nor_by_the_worker_of_the_first(self, store: Store, clock: ManualClock) -> None:
         filled(store)
         legacy, order = begin(store, clock)
         run = legacy.start(order, Horizon(S, clock.now_ms()))
@@ -98,7 +99,7 @@ class TestATableThatIsSweptOtherwiseByNow:
     """The sweep timestamp of a run was found for the strategy that its table had when it began."""
 
     def paused(self, store: Store, clock: ManualClock, strategy: SweepStrategy) -> tuple[LegacySweep, Run]:
-        """A run of before the change, as far as it may go at its time."""
+        """A run from before the change, up to the horizon of its time."""
         filled(store, strategy)
         clock.advance(1)
         legacy, order = begin(store, clock, max_cells=5)
@@ -106,7 +107,7 @@ class TestATableThatIsSweptOtherwiseByNow:
         legacy.work(run, order)
         return legacy, run
 
-    def test_its_run_is_not_gone_on_with(self, store: Store, clock: ManualClock) -> None:
+    def test_its_run_is_not_resumed(self, store: Store, clock: ManualClock) -> None:
         """The threshold of a thorough table is the present, and would cut every conservative one short."""
         legacy, run = self.paused(store, clock, THOROUGH)
         Catalog(store).set_strategy(TABLE, CONSERVATIVE)
@@ -117,7 +118,7 @@ class TestATableThatIsSweptOtherwiseByNow:
         assert Runs(store).of(TABLE) == before
         assert Thresholds(store).of_strategy(CONSERVATIVE) == 0
 
-    def test_nor_is_one_of_which_nobody_knows_how_it_was_swept(self, store: Store, clock: ManualClock) -> None:
+    def test_nor_is_one_whose_strategy_is_unknown(self, store: Store, clock: ManualClock) -> None:
         legacy, run = self.paused(store, clock, THOROUGH)
         Runs(store).change_own(run, strategy=None)
         with pytest.raises(LegacySweepOutdated):
@@ -153,9 +154,9 @@ class TestATableThatIsSweptOtherwiseByNow:
         assert thresholds == {CONSERVATIVE: 0, THOROUGH: run.horizon.sweep_ts}
         left = Runs(store).of(TABLE)
         assert left
-        assert (left.state, left.why) == (RunState.PAUSED, "failed"), "nobody has to wait until it was silent"
+        assert (left.state, left.why) == (RunState.PAUSED, "failed"), "no process has to wait until it was silent"
 
-    def test_how_far_a_new_run_goes_is_found_for_the_strategy_it_remembers(
+    def test_the_horizon_of_a_new_run_is_that_of_the_strategy_it_remembers(
         self, store: Store, clock: ManualClock
     ) -> None:
         filled(store, THOROUGH)
@@ -173,14 +174,12 @@ class TestATableThatIsSweptOtherwiseByNow:
 
 
 class TestAStoreThatJustLearnedTheTime:
-    """Nothing of it is older than the retention, as far as anybody can tell."""
+    """No version of it is known to be older than the retention."""
 
     SETTINGS = SETTINGS.model_copy(update={"retention_s": 3_600})
 
     @pytest.mark.parametrize("dry_run", [False, True])
-    def test_a_scan_is_refused_and_told_when_to_come_back(
-        self, store: Store, clock: ManualClock, dry_run: bool
-    ) -> None:
+    def test_a_scan_is_refused_with_the_time_to_retry(self, store: Store, clock: ManualClock, dry_run: bool) -> None:
         filled(store)
         legacy, order = LegacySweep(store, self.SETTINGS, clock), LegacyOrder(TABLE, dry_run=dry_run)
         with pytest.raises(NotYet) as refused:
@@ -192,7 +191,7 @@ class TestAStoreThatJustLearnedTheTime:
         clock.advance(3_601)
         assert legacy.sweep(order).counts.deleted == 2 * ROWS
 
-    def test_one_up_to_nowhere_that_somebody_insisted_on_does_not_count(self, store: Store, clock: ManualClock) -> None:
+    def test_a_forced_one_with_nothing_to_sweep_does_not_count(self, store: Store, clock: ManualClock) -> None:
         filled(store)
         Activity(store).add(CONSERVATIVE, 0, {TABLE: Written(5, 5)})
         summary = LegacySweep(store, self.SETTINGS, clock).sweep(LegacyOrder(TABLE), Horizon(0, clock.now_ms()))

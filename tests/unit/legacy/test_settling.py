@@ -1,17 +1,17 @@
-"""What a change of strategy has left: who settles it, who says why not, and what is read for that."""
+"""What a change of strategy has left: what settles it, what refuses to and why, and what is read for that."""
 
 from __future__ import annotations
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy.candidates import candidates
-from sweep_tasks.legacy.due import Undone
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.priority import Policy, Why, reason
+from sweep_tasks.legacy.progress import Undone
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.settling import are_parked
+from sweep_tasks.legacy.strategy_changes import are_parked
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -23,9 +23,9 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.transactions.outcomes import ABORTED
 from tests.support.clock import ManualClock
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
@@ -87,7 +87,7 @@ class TestWhoSaysWhyNot:
         protections.release("r")
         assert scan(changed, clock).still_due is None
 
-    def test_a_single_version_above_a_record_is_in_nobodys_way(self, changed: Store, clock: ManualClock) -> None:
+    def test_a_single_version_above_a_record_holds_nothing_back(self, changed: Store, clock: ManualClock) -> None:
         sweep(changed, clock)
         record = Record("r", TimestampService(changed).fresh(), Mode.AT, (Target(T),))
         with TransactionManager(changed, SETTINGS, clock=clock, renew_leases=False).transaction() as tx:
@@ -101,7 +101,7 @@ class TestWhoSaysWhyNot:
 
 
 class TestATableThatKeepsLonger:
-    """A week, and it is swept by another strategy by now: what is due lies within its retention."""
+    """A week of retention, and another strategy by now: what is due lies within its retention."""
 
     @pytest.fixture
     def changed(self, store: Store, clock: ManualClock) -> Store:
@@ -184,7 +184,7 @@ class TestParked:
         assert not are_parked(watched, T)
         assert len(pages) == 2, "the first of them, and what is behind them all"
 
-    def test_those_of_a_record_that_is_gone_or_was_made_anew_are_looked_at(
+    def test_those_of_a_record_that_was_released_or_replaced_are_checked(
         self, memory: MemoryStore, parking: Parking
     ) -> None:
         parking.park(self.entries(memory, Hold(Parked.PROTECTED, record="r", record_ts=3), T))
@@ -192,9 +192,7 @@ class TestParked:
         ProtectionCatalog(memory).protect(Record("r", 8, Mode.AT, (Target(OTHER),)))
         assert are_parked(memory, T)
 
-    def test_who_looks_at_no_more_than_so_many_takes_the_rest_for_some_of_the_table(
-        self, memory: MemoryStore, parking: Parking
-    ) -> None:
+    def test_with_a_limit_the_rest_counts_as_entries_of_the_table(self, memory: MemoryStore, parking: Parking) -> None:
         parking.park(self.entries(memory, WAITING_FOR_REPLICAS, OTHER, 10))
         assert not are_parked(memory, T)
         assert not are_parked(memory, T, most=11)

@@ -10,20 +10,32 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from sweep_tasks.orchestration.announcing import (
+from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.run import LegacySummary
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.orchestration.sweeping import (
     AnnounceTombstones,
+    NothingWritten,
     TooFewTombstones,
-    by_table,
+    is_worth_a_compaction,
+    parse_summaries,
     tombstones_asset,
-    worth_telling,
+    tombstones_by_table,
 )
+from sweep_tasks.sweep.summary import Summary
 from tests.support.lines import values_in
 
+
+def shard(**tombstones: int) -> dict[str, Any]:
+    by_table = {name.replace("_", "."): number for name, number in tombstones.items()}
+    return Summary(SweepStrategy.CONSERVATIVE, 0, 10, tombstones=by_table).document()
+
+
 SHARDS: dict[str, dict[str, Any] | None] = {
-    "a": {"tombstones": {"shop.orders": 600, "shop.items": 3}},
-    "b": {"tombstones": {"shop.orders": 500}},
+    "a": shard(shop_orders=600, shop_items=3),
+    "b": shard(shop_orders=500),
     "failed": None,
-    "idle": {"tombstones": {}},
+    "idle": shard(),
 }
 
 
@@ -34,7 +46,9 @@ class Instance:
         return [SHARDS[task] for task in task_ids]
 
 
-def announced(monkeypatch: pytest.MonkeyPatch, allowed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def announced(
+    monkeypatch: pytest.MonkeyPatch, allowed: int, *, dry_run: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The result of the task, and what the event says."""
     monkeypatch.setenv("SWEEPFLOW_COMPACTION_AFTER_TOMBSTONES", str(allowed))
     with DAG("sweep", schedule=None):
@@ -42,7 +56,8 @@ def announced(monkeypatch: pytest.MonkeyPatch, allowed: int) -> tuple[dict[str, 
         for task in SHARDS:
             EmptyOperator(task_id=task) >> announce
     events = OutletEventAccessors()
-    result = announce.execute(cast(Any, {"ti": Instance(), "outlet_events": events, "run_id": "hourly"}))
+    context = {"ti": Instance(), "outlet_events": events, "run_id": "hourly", "params": {"dry_run": dry_run}}
+    result = announce.execute(cast(Any, context))
     return result, dict(events[tombstones_asset()].extra)
 
 
@@ -60,21 +75,28 @@ def test_as_many_as_are_allowed_are_not_told(monkeypatch: pytest.MonkeyPatch) ->
     assert issubclass(TooFewTombstones, AirflowSkipException), "the task is skipped, not failed"
 
 
+def test_a_dry_run_starts_no_compaction_for_what_it_would_have_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NothingWritten):
+        announced(monkeypatch, 1_102, dry_run=True)
+    assert issubclass(NothingWritten, AirflowSkipException), "the task is skipped, not failed"
+
+
 def test_nought_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooFewTombstones) as skipped:
         announced(monkeypatch, 0)
     assert (skipped.value.tombstones, skipped.value.allowed) == (1_103, 0)
     assert "compaction_after_tombstones" in str(skipped.value)
-    assert not worth_telling(10**9, 0)
+    assert not is_worth_a_compaction(10**9, 0)
 
 
 def test_what_all_scans_of_all_lanes_wrote_this_time_is_told_by_table() -> None:
     def scan(table: str, tombstones: int) -> dict[str, Any]:
-        return {"table": table, "tombstones": 10 * tombstones, "this_time": {"tombstones": tombstones}}
+        all_of_it, this_time = Counts(tombstones=10 * tombstones), Counts(tombstones=tombstones)
+        return LegacySummary("r", table, SweepStrategy.THOROUGH, 10, False, 4, 1, all_of_it, this_time).document()
 
     lanes = [[scan("shop.orders", 7), scan("shop.items", 2)], None, [], [scan("shop.orders", 1)]]
-    assert by_table(lanes) == {"shop.orders": 8, "shop.items": 2}
+    assert tombstones_by_table(*parse_summaries(lanes)) == {"shop.orders": 8, "shop.items": 2}
 
 
 def test_a_shard_without_a_summary_wrote_nothing_that_is_known_of() -> None:
-    assert by_table([None, None]) == {}
+    assert tombstones_by_table(*parse_summaries([None, None])) == {}

@@ -5,26 +5,37 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from airflow.sdk.exceptions import ParamValidationError
 
+from sweep_tasks.compaction.documents import Measurement
+from sweep_tasks.compaction.nodetool import Server, Work
+from sweep_tasks.compaction.reports import server_state
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import CompactionFailed, FilesUnreadable, ReadsNearFailing
+from sweep_tasks.errors import NeedsAttention
 from sweep_tasks.orchestration.compacting import (
     SHOW_RANGES,
     CheckReads,
+    CompactNode,
+    PlanNode,
     PrepareCompaction,
     about_failed,
     about_unread,
+    compaction_form,
     left_by_sweeps,
     measured_by_spark,
     measured_line,
     nothing_to_compact,
     task_of,
 )
+from tests.support.errors import having
 from tests.support.lines import values_in, words_in
 
 NODES = {"one": {"data": "/var/lib/cassandra/data"}, "10.0.0.2": {"data": "/var/lib/cassandra/data"}}
 CASSANDRA = "cassandra://nowhere:9042/shop"
-RUN = {"table": "shop.orders", "token": -42, "longest_run": 59_800, "held": 59_800, "file": "f", "fails_at": 100_000}
+RUN = {
+    "table": "shop.orders", "token": -42, "longest_run": 59_800, "held": 59_800, "files": 1, "file": "f",
+    "reads": "warned", "fails_at": 100_000, "near_failing": True,
+}  # fmt: skip
 
 
 class Instance:
@@ -37,8 +48,23 @@ class Instance:
         return [self._reports.get(task) for task in task_ids]
 
 
+class Plan:
+    """Of a task, as much as compacting needs: what the step before it has left."""
+
+    def __init__(self, planned: dict[str, Any]) -> None:
+        self._planned = planned
+
+    def xcom_pull(self, task_ids: str) -> dict[str, Any]:
+        assert task_ids == task_of("one", "plan")
+        return self._planned
+
+
 def check(reports: dict[str, Any]) -> None:
     CheckReads(task_id="check", nodes=list(NODES)).execute(cast(Any, {"ti": Instance(reports)}))
+
+
+def measured(**found: Any) -> dict[str, Any]:
+    return {"node": "one", "at_s": 7, **found}
 
 
 def report(node: str, *near: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +104,7 @@ def test_while_no_read_is_near_failing_the_check_is_green_though_a_node_was_not_
 
 
 def test_a_partition_near_failing_is_named_with_node_table_and_number() -> None:
-    with pytest.raises(ReadsNearFailing) as error:
+    with pytest.raises(NeedsAttention, check=having(reason="reads_near_failing")) as error:
         check(report("one") | report("10.0.0.2", RUN, RUN | {"token": 7}))
     assert values_in(str(error.value))[:3] == ["10.0.0.2", "-42", "59800"]
     assert "shop.orders" in str(error.value)
@@ -86,12 +112,12 @@ def test_a_partition_near_failing_is_named_with_node_table_and_number() -> None:
 
 
 def test_a_round_that_did_not_get_to_its_report_is_judged_by_its_last_measurement() -> None:
-    near, fine = {"longest_runs": [RUN | {"near_failing": True}]}, {"longest_runs": [RUN | {"near_failing": False}]}
+    near, fine = measured(longest_runs=[RUN]), measured(longest_runs=[RUN | {"near_failing": False}])
     for found in (
         {task_of("one", "measure"): near},
         {task_of("one", "measure"): fine, task_of("one", "measure_again"): near},
     ):
-        with pytest.raises(ReadsNearFailing) as error:
+        with pytest.raises(NeedsAttention, check=having(reason="reads_near_failing")) as error:
             check(found)
         assert error.value.about == ("node one, table shop.orders, token -42",)
         assert {"one", "shop.orders"} <= set(words_in(str(error.value)))
@@ -102,7 +128,7 @@ def test_a_round_that_did_not_get_to_its_report_is_judged_by_its_last_measuremen
 def test_a_compaction_that_failed_is_told_although_the_round_was_carried_on() -> None:
     told = report("one")
     told[task_of("one", "report")]["failed"] = ["node: nodetool compact failed: no room"]
-    with pytest.raises(CompactionFailed) as error:
+    with pytest.raises(NeedsAttention, check=having(reason="compaction_failed")) as error:
         check(told)
     assert str(error.value).endswith("node: nodetool compact failed: no room")
     assert "one" in words_in(str(error.value))
@@ -115,7 +141,7 @@ class TestFilesThatCouldNotBeRead:
     def test_are_not_taken_for_files_without_tombstones(self) -> None:
         told = report("one")
         told[task_of("one", "report")]["unreadable"] = [self.PROBLEM, "file: b"]
-        with pytest.raises(FilesUnreadable) as error:
+        with pytest.raises(NeedsAttention, check=having(reason="files_unreadable")) as error:
             check(told)
         assert "one" in words_in(str(error.value))
         assert values_in(str(error.value)) == ["2", "nb-7-big-Data.db", "127"]
@@ -123,8 +149,8 @@ class TestFilesThatCouldNotBeRead:
         assert error.value.about == (about_unread("one"),)
 
     def test_count_though_the_round_did_not_get_to_its_report(self) -> None:
-        with pytest.raises(FilesUnreadable) as error:
-            check({task_of("one", "measure"): {"unreadable": [self.PROBLEM]}})
+        with pytest.raises(NeedsAttention, check=having(reason="files_unreadable")) as error:
+            check({task_of("one", "measure"): measured(unreadable=[self.PROBLEM])})
         assert error.value.about == (about_unread("one"),)
         assert self.PROBLEM in str(error.value)
         assert "one" in words_in(str(error.value))
@@ -132,7 +158,7 @@ class TestFilesThatCouldNotBeRead:
     def test_are_told_beside_what_is_worse(self) -> None:
         told = report("one", RUN)
         told[task_of("one", "report")]["unreadable"] = [self.PROBLEM]
-        with pytest.raises(ReadsNearFailing) as error:
+        with pytest.raises(NeedsAttention, check=having(reason="reads_near_failing")) as error:
             check(told)
         assert error.value.about == ("node one, table shop.orders, token -42", about_unread("one"))
         near, unread = str(error.value).split(" | ")
@@ -140,24 +166,65 @@ class TestFilesThatCouldNotBeRead:
         assert self.PROBLEM in unread
 
     def test_are_counted_in_the_log(self) -> None:
-        counts = {"files": 3, "bytes": 4, "droppable": 5, "waiting": 6}
-        said = measured_line({**counts, "unreadable": ["a", "b"], "gone": ["c"]})
+        found = Measurement(node="one", at_s=7, files=3, bytes=4, droppable=5, waiting=6)
+        said = measured_line(found.model_copy(update={"unreadable": ("a", "b"), "gone": ("c",)}))
         assert values_in(said) == ["3", "4", "5", "6", "2", "1"]
-        assert values_in(measured_line({**counts, "unreadable": [], "gone": []})) == ["3", "4", "5", "6"]
+        assert values_in(measured_line(found)) == ["3", "4", "5", "6"]
 
 
 def test_a_node_is_measured_by_spark_where_its_files_can_be_read_directly() -> None:
-    described = {"here": {"data": "/d"}, "there": {"data": "/d", "prefix": "ssh there"}, "nowhere": {"data": []}}
+    there = {"data": "/d", "prefix": "ssh there", "remote_shell": True}
+    described = {"here": {"data": "/d"}, "there": there, "nowhere": {"data": []}}
     nodes = Settings(compaction_nodes=described).compaction_nodes  # type: ignore[arg-type]
     assert {name: measured_by_spark(node) for name, node in nodes.items()} == {
         "here": True, "there": False, "nowhere": False,
     }  # fmt: skip
 
 
+class TestBytesAtMost:
+    """As the form asks for them, and as the setting allows."""
+
+    MOST = 1_000
+
+    @pytest.mark.parametrize("asked", [0, 1, MOST])
+    def test_the_form_takes_what_the_setting_allows(self, asked: int) -> None:
+        assert compaction_form(self.MOST)["budget_bytes"].resolve(asked) == asked
+
+    @pytest.mark.parametrize(("asked", "validator"), [(MOST + 1, "maximum"), (-1, "minimum")])
+    def test_the_form_takes_no_more(self, asked: int, validator: str) -> None:
+        with pytest.raises(ParamValidationError) as refused:
+            compaction_form(self.MOST)["budget_bytes"].resolve(asked)
+        assert refused.value.args[0].validator == validator
+
+    @pytest.mark.parametrize(("asked", "taken"), [(0, MOST), (1, 1), (MOST, MOST), (MOST + 1, MOST), (10**30, MOST)])
+    def test_a_run_takes_no_more_whatever_its_form_was(self, asked: int, taken: int) -> None:
+        """The setting may be lower than it was when the form was checked."""
+        settings = Settings(compaction_budget_bytes=self.MOST)
+        for step in (PlanNode(task_id="plan", node="one"), CompactNode(task_id="compact", node="one")):
+            assert step.budget(settings, cast(Any, {"params": {"budget_bytes": asked}})) == taken
+
+    def test_nor_does_it_take_more_because_its_plan_says_so(self) -> None:
+        """Whoever may edit the DAG may change what a step has left for the next."""
+        work = {"files": ["a"], "table": "shop.orders", "candidate": "a", "bytes": 600, "reason": "dense"}
+        work |= {"rank": 1, "tombstones": 9, "points": 0, "flush": False}
+        planned = {
+            "node": "one",
+            "at_s": 7,
+            "budget_bytes": 10**9,
+            "compactions": [work, work | {"candidate": "b"}],
+            "blocked": [],
+        }
+        planned |= {"server": server_state(Server(Work(), repairing=False)).document()}
+        step = CompactNode(task_id="compact", node="one")
+        context = {"ti": Plan(planned), "params": {"budget_bytes": 0, "dry_run": True}}
+        done = step.step(Settings(compaction_budget_bytes=self.MOST), cast(Any, context))
+        assert (len(done.compactions), [each.blocker for each in done.blocked]) == (1, ["budget"])
+
+
 def test_what_it_is_about_stays_the_same_while_the_run_of_dead_cells_grows() -> None:
     abouts = []
     for length in (59_800, 70_000):
-        with pytest.raises(ReadsNearFailing) as error:
+        with pytest.raises(NeedsAttention, check=having(reason="reads_near_failing")) as error:
             check(report("one", RUN | {"longest_run": length}))
         abouts.append(error.value.about)
     assert abouts[0] == abouts[1]

@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from spark_jobs.exports import Manifest, Written, manifest_of
+from spark_jobs.orders import ExportOrder, ExportSummary
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
+from sweep_tasks.export.files import Manifest, Written, manifest_of
 from sweep_tasks.orchestration.exporting import (
     SnapshotExportOperator,
-    arguments,
     export_folder,
     export_form,
+    order_of,
     readable,
 )
 from tests.support.lines import values_in
@@ -29,24 +31,23 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_export_is_an_increment_since_the_last_one_of_the_same_tables(folder: Path) -> None:
-    assert arguments(folder, ["shop.*"], 300, full=False) == [
-        "--tables", "shop.*", "--at", "300", "--to", f"{folder}/{300:019d}", "--since", f"{folder}/{200:019d}",
-    ]  # fmt: skip
+    to, since = folder / f"{300:019d}", folder / f"{200:019d}"
+    order = order_of(folder, ["shop.*"], 300, full=False)
+    assert order == ExportOrder(("shop.*",), 300, to, since)
+    assert ExportOrder.parse(order.document()) == order
 
 
 @pytest.mark.parametrize(("tables", "full"), [(["shop.*"], True), (["shop.*", "billing.*"], False)])
 def test_it_is_a_full_one_if_that_is_asked_for_or_there_is_none_before(
     folder: Path, tables: list[str], full: bool
 ) -> None:
-    assert arguments(folder, tables, 300, full=full) == [
-        "--tables", ",".join(tables), "--at", "300", "--to", f"{folder}/{300:019d}",
-    ]  # fmt: skip
+    assert order_of(folder, tables, 300, full=full) == ExportOrder(tuple(tables), 300, folder / f"{300:019d}")
 
 
 def test_a_second_try_does_not_build_on_the_first(folder: Path) -> None:
     """What the first has finished is found by the job itself."""
-    words = arguments(folder, ["shop.*"], 200, full=False)
-    assert words[-4:] == ["--to", f"{folder}/{200:019d}", "--since", f"{folder}/{100:019d}"]
+    order = order_of(folder, ["shop.*"], 200, full=False)
+    assert (order.to, order.since) == (folder / f"{200:019d}", folder / f"{100:019d}")
 
 
 def test_the_form_begins_with_the_tables_of_the_settings() -> None:
@@ -68,13 +69,14 @@ def test_no_argument_of_a_task_carries_the_store(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_summary_is_a_line_that_a_person_reads() -> None:
-    summary = {
-        "kind": "increment", "ts": 9, "folder": "/x/9", "since": "../7", "tables": {"a.b": {}, "a.c": {}},
-        "puts": 12, "deletes": 3, "files": 2, "made": True, "seconds": {"writing": 1.25, "counting": 0.25},
-    }  # fmt: skip
+    summary = ExportSummary(
+        kind="increment", ts=9, folder="/x/9", since="../7", tables={"a.b": {}, "a.c": {}},
+        puts=12, deletes=3, files=2, made=True, seconds={"writing": 1.25, "counting": 0.25},
+    )  # fmt: skip
+    assert ExportSummary.parse(summary.document()) == summary
     line = readable(summary)
     assert line.startswith("increment ")
     assert values_in(line) == ["../7", "12", "3", "2", "9", "/x/9", "1.5"]
-    line = readable(summary | {"kind": "full", "since": None, "deletes": 0, "made": False})
+    line = readable(replace(summary, kind="full", since=None, deletes=0, made=False))
     assert line.startswith("full ")
     assert values_in(line) == ["12", "2", "9", "/x/9"], "nothing was deleted, and it took no time: it was there"

@@ -7,7 +7,7 @@ from airflow.sdk.exceptions import ParamValidationError
 
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.form import ShardTask, chosen, order_of, sweep_form
+from sweep_tasks.orchestration.form import LONGEST_SHARDS, ShardTask, chosen, order_of, sweep_form
 from sweep_tasks.sweep.order import SweepOrder
 from tests.support.lines import values_in
 
@@ -38,7 +38,13 @@ def test_shards_are_numbers_and_ranges(text: str | None, shards: list[int]) -> N
 
 @pytest.mark.parametrize(
     ("text", "reason", "shown"),
-    [("8", "out_of_range", ["8", "8", "0", "7"]), ("5-2", "reversed", ["5-2", "2-5"])],
+    [
+        ("8", "out_of_range", ["8", "8", "0", "7"]),
+        ("5-2", "reversed", ["5-2", "2-5"]),
+        ("1;2", "malformed", ["0,2-5"]),
+        ("9" * 5_000, "too_long", ["5000", "2000"]),
+        ("9" * 1_500, "malformed", ["0,2-5"]),
+    ],
 )
 def test_shards_that_can_not_be_are_refused(text: str, reason: str, shown: list[str]) -> None:
     with pytest.raises(BadValue) as refused:
@@ -57,6 +63,13 @@ def test_the_form_takes_nothing_else(text: str) -> None:
     with pytest.raises(ParamValidationError) as refused:
         sweep_form(8)["shards"].resolve(text)
     assert refused.value.args[0].validator == "pattern"
+
+
+def test_the_form_takes_no_more_than_it_takes_to_name_every_shard() -> None:
+    sweep_form(256)["shards"].resolve(", ".join(map(str, range(256))))
+    with pytest.raises(ParamValidationError) as refused:
+        sweep_form(256)["shards"].resolve("1," * LONGEST_SHARDS + "1")
+    assert refused.value.args[0].validator == "maxLength"
 
 
 def test_answers_become_an_order() -> None:

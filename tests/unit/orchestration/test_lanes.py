@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
+from spark_jobs.orders import ScanJob, Start
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.legacy.candidates import candidates
-from sweep_tasks.legacy.due import Undone
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.priority import Why
-from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing
-from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing, Undone
+from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.orchestration.lanes import BY_HAND, Planned, lane_of, lane_task, legacy_form, planned, still_due
 from sweep_tasks.orchestration.scanning import (
-    arguments,
+    MANUAL,
+    Planned,
     dropped,
     ends_ms,
-    had_its_turn,
     is_over,
+    lane_of,
+    lane_task,
+    legacy_form,
     order_of,
+    planned,
     readable,
     share_s,
+    still_due,
+    was_done_before,
 )
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import EVERYWHERE
 from sweep_tasks.store.faults import Call, FaultyStore, on
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.sweep.activity import Activity, Written
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.pauses import Pauses
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.tables.activity import Activity, Written
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.tables.pauses import Pauses
 from tests.support.clock import ManualClock
 from tests.support.lines import values_in, words_in
 from tests.support.simulation import Process
@@ -75,7 +83,7 @@ class TestTurns:
     def test_a_table_by_hand_has_its_lane_for_itself(self, store: Store, clock: ManualClock) -> None:
         (table, *_) = make(store, *NAMES)
         lane = lane_task(lane_of(table, SETTINGS.legacy_lanes))
-        assert plan(store, clock, table=str(table), max_seconds=5) == {lane: [Planned(str(table), BY_HAND, 5)]}
+        assert plan(store, clock, table=str(table), max_seconds=5) == {lane: [Planned(str(table), MANUAL, 5)]}
 
     def test_what_can_not_be_scanned_is_refused_before_anything_is_done(self, store: Store, clock: ManualClock) -> None:
         make(store, "app.quiet", strategy=NOTHING)
@@ -184,7 +192,7 @@ class TestWhatIsKnownOfATable:
         (table,) = make(store, "app.t")
         for _ in range(9):
             clock.advance(86_400)
-            assert plan(store, clock)  # which punches
+            assert plan(store, clock)  # which records a clock sample
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table, stop_at=1))
         assert plan(store, clock)
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table))
@@ -223,7 +231,7 @@ class TestLane:
         assert ends_ms(turns, 450_000) == 500_000
         assert not is_over(turns[0], 499_999)
         assert is_over(turns[0], 500_000)
-        by_hand = Planned("app.t", BY_HAND, 0)
+        by_hand = Planned("app.t", MANUAL, 0)
         assert not is_over(by_hand, 10**15)
 
     def test_turns_are_over_some_time_after_they_were_given(self, store: Store, clock: ManualClock) -> None:
@@ -253,17 +261,17 @@ class TestLane:
     ) -> None:
         ended_ms = None if state is RunState.RUNNING else 5
         run = Run("r", TableRef("a", "b"), Horizon(1, 1), (EVERYWHERE,), owner, 1, state, why=why, ended_ms=ended_ms)
-        assert had_its_turn(Standing(run, []), "me") is had
-        assert not had_its_turn(None, "me")
+        assert was_done_before(Standing(run, []), "me") is had
+        assert not was_done_before(None, "me")
 
     def test_the_form_reaches_the_spark_job(self) -> None:
-        order = order_of(FORM | {"from_row": "61ff", "batch": 7, "dry_run": True}, Planned("app.t", BY_HAND, 9))
-        assert arguments(order, "who it is", "r1", anew=True) == [
-            "--table", "app.t", "--owner", "who it is", "--run-id", "r1", "--from-row", "61ff", "--max-seconds", "9",
-            "--batch", "7", "--anew", "--dry-run",
-        ]  # fmt: skip
-        assert "--anew" not in arguments(order, "x", "r1", anew=False)
-        assert "--by-turns" in arguments(order, "x", "r1", anew=False, by_turns=True)
+        order = order_of(FORM | {"from_row": "61ff", "batch": 7, "dry_run": True}, Planned("app.t", MANUAL, 9))
+        job = ScanJob(**vars(order), start=Start.RESTART, owner="who it is", run_id="r1")
+        assert json.loads(job.document()).items() >= {
+            "table": "app.t", "owner": "who it is", "run_id": "r1", "from_row": "61ff", "max_seconds": 9,
+            "batch": 7, "start": "restart", "scheduled": False, "dry_run": True,
+        }.items()  # fmt: skip
+        assert ScanJob.parse(job.document()) == job
 
     def test_a_run_that_makes_way_is_named_with_what_it_had_done(self) -> None:
         run = Run("r", TableRef("a", "b"), Horizon(1, 1), (EVERYWHERE,) * 2, "ada", 1, RunState.PAUSED)
@@ -272,15 +280,13 @@ class TestLane:
         assert values_in(said) == ["1", "2"]
 
     def test_people_read_one_line(self) -> None:
-        summary = {
-            "table": "app.t", "run": "r1", "deleted": 2, "versions": 5, "cells": 3, "dry_run": False,
-            "stopped": "seconds", "ranges": 4, "ranges_done": 1, "still_due": None,
-        }  # fmt: skip
+        counts = Counts(deleted=2, versions=5, cells=3)
+        summary = LegacySummary("r1", "app.t", THOROUGH, 9, False, 4, 1, counts, counts, stopped="seconds")
         line = readable(summary)
         assert line.startswith("app.t ")
         assert values_in(line) == ["r1", "2", "5", "3", "1", "4"]
         assert "seconds" in words_in(line)
-        settled_nothing = readable(summary | {"stopped": None, "still_due": "held"})
+        settled_nothing = readable(replace(summary, stopped=None, still_due=Undone.HELD))
         assert settled_nothing.endswith(Undone.HELD.sentence)
         assert Undone.HELD.sentence not in line
         assert "seconds" not in words_in(settled_nothing)

@@ -3,14 +3,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import stat
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.machine import machine_slot, task_folder
+from sweep_tasks.orchestration.spark_job import machine_slot, task_folder
 from tests.support.lines import values_in
 
 CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
@@ -78,3 +80,63 @@ def test_the_folder_of_tasks_is_private_and_can_be_chosen(tmp_path: Path) -> Non
     assert chosen == tmp_path / "a" / "b"
     assert chosen.stat().st_mode & 0o077 == 0
     assert str(os.getuid()) in task_folder(Settings()).name
+
+
+class TestAFolderThatOthersCanReach:
+    @staticmethod
+    def refusal(folder: Path) -> tuple[str, str | None]:
+        with pytest.raises(BadValue) as refused:
+            task_folder(Settings(task_folder=folder))
+        assert str(folder) in str(refused.value)
+        assert "task_folder_shared" in str(refused.value)
+        return refused.value.field, refused.value.reason
+
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+    def test_is_refused_if_they_may_write_to_it(self, tmp_path: Path, mode: int) -> None:
+        folder = tmp_path / "tasks"
+        folder.mkdir()
+        folder.chmod(mode)
+        assert self.refusal(folder) == ("setting task_folder", "writable_by_others")
+        assert stat.S_IMODE(folder.stat().st_mode) == mode, "nothing was changed"
+        assert task_folder(Settings(task_folder=folder, task_folder_shared=True)) == folder
+
+    def test_is_taken_if_they_may_only_look(self, tmp_path: Path) -> None:
+        folder = tmp_path / "tasks"
+        folder.mkdir()
+        folder.chmod(0o755)
+        assert task_folder(Settings(task_folder=folder)) == folder
+
+    def test_is_refused_if_it_is_another_users(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = tmp_path / "tasks"
+        folder.mkdir(0o700)
+        somebody_else = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: somebody_else)
+        assert self.refusal(folder) == ("setting task_folder", "other_owner")
+        assert task_folder(Settings(task_folder=folder, task_folder_shared=True)) == folder
+
+    def test_is_refused_if_another_user_leads_us_to_one_of_ours(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As anybody can in the temporary folder, for whoever runs as root."""
+        ours, link = tmp_path / "ours", tmp_path / "link"
+        ours.mkdir(0o700)
+        link.symlink_to(ours)
+        assert task_folder(Settings(task_folder=link)) == link
+        others = os.stat_result((*link.lstat()[:4], os.geteuid() + 1, *link.lstat()[5:]))
+        monkeypatch.setattr(Path, "lstat", lambda _: others)
+        assert self.refusal(link) == ("setting task_folder", "other_owner")
+
+    def test_is_refused_if_it_is_no_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "tasks").touch()
+        with pytest.raises(BadValue) as refused:
+            task_folder(Settings(task_folder=tmp_path / "tasks"))
+        assert (refused.value.field, refused.value.reason) == ("setting task_folder", "unusable")
+
+
+def test_the_folder_of_tasks_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = task_folder(Settings(task_folder=tmp_path / "a" / "b"))
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent)] == [0o700, 0o700]

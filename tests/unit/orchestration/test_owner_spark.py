@@ -13,7 +13,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import OwnerSilent
 from sweep_tasks.model import TableRef
-from sweep_tasks.orchestration.owner_spark import HISTORY, MASTER, SparkAppOwner, concluded
+from sweep_tasks.orchestration.owners import HISTORY, MASTER, SparkAppOwner, concluded
 from sweep_tasks.protection.owners import SPARK_APP, Answer
 from sweep_tasks.protection.records import Mode, Record, Target
 from tests.support.lines import values_in

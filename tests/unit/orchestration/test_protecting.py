@@ -9,17 +9,16 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from sweep_tasks.errors import AlreadySwept, BadValue, NotInitialised, RecordExists, SweepflowError, UnknownTable
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, StoreMissing, SweepflowError, UnknownTable
+from sweep_tasks.metrics.tally import OPERATIONS, Tally
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.observation.entering import OPERATIONS
-from sweep_tasks.observation.tally import Tally
 from sweep_tasks.orchestration.protecting import ProtectTimestamp, ReleaseTimestamp, protect_timestamp, record_id
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode, Record, State
-from sweep_tasks.protection.targets import Target
+from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.support.contexts import A_RUN
 
 ORDERS = TableRef.parse("shop.orders")
 
@@ -43,12 +42,12 @@ def catalog(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def protect(run: str = "monday", tables: str | list[str] = "shop.*", map_index: int = -1, **given: Any) -> int:
     task = ProtectTimestamp(task_id="protect", tables=tables, **given)
-    return task.execute({"ti": Running(run, "protect", map_index=map_index)})  # type: ignore[typeddict-item]
+    return task.execute({"ti": Running(run, "protect", map_index=map_index), "dag_run": A_RUN})  # type: ignore[typeddict-item]
 
 
 def release(run: str = "monday") -> bool:
     task = ReleaseTimestamp(task_id="release", protected_by="protect")
-    return task.execute({"ti": Running(run, "release")})  # type: ignore[typeddict-item]
+    return task.execute({"ti": Running(run, "release"), "dag_run": A_RUN})  # type: ignore[typeddict-item]
 
 
 def test_a_setup_protects_a_fresh_timestamp_for_its_run_and_the_teardown_lets_it_go(
@@ -126,7 +125,7 @@ def other_tables(sqlite: Store, catalog: ProtectionCatalog) -> int:
         (too_old, AlreadySwept, {"ts": 50, "earliest": 90}, ["50", "90"]),
         (
             other_tables,
-            RecordExists,
+            AlreadyExists,
             {"record_id": "backup/monday/protect", "reason": "different"},
             ["backup/monday/protect"],
         ),
@@ -147,7 +146,7 @@ def test_what_would_fail_again_is_one_sentence_and_not_tried_again(
         attempt(sqlite, catalog)
     error = failed.value.__context__
     assert isinstance(error, kind)
-    assert {name: getattr(error, name) for name in attributes} == attributes
+    assert {name: getattr(error, name, error.details.get(name)) for name in attributes} == attributes
     assert str(failed.value) == str(error)
     assert all(value in str(error) for value in shown)
 
@@ -158,7 +157,7 @@ def test_a_store_that_is_not_there_is_an_error_of_both_tasks(monkeypatch: pytest
         with pytest.raises(AirflowException) as failed:
             task()
         error = failed.value.__context__
-        assert isinstance(error, NotInitialised)
+        assert isinstance(error, StoreMissing)
         assert error.where == "sqlite:////no/such/store.db"
         assert str(failed.value) == str(error)
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 from sweep_tasks.model import SweepStrategy
-from sweep_tasks.orchestration.reading import readable
+from sweep_tasks.orchestration.sweeping import readable
 from sweep_tasks.sweep.summary import Summary
 from tests.support.lines import values_in
 
 
-def summary(engine: str = "spark", **given: Any) -> dict[str, Any]:
-    return Summary(SweepStrategy.CONSERVATIVE, 3, 180_001, **given).document() | {"engine": engine}
+def summary(engine: str = "spark", **given: Any) -> Summary:
+    return Summary(SweepStrategy.CONSERVATIVE, 3, 180_001, engine=engine, **given)
 
 
 def test_a_summary_is_one_line_for_people() -> None:

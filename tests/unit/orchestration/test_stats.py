@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,14 +11,14 @@ from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.diagnosis.status import status
 from sweep_tasks.errors import StoreBusy
-from sweep_tasks.observation.status import status
-from sweep_tasks.observation.tally import Try
-from sweep_tasks.orchestration.stats import operations_told, tell_compaction, tell_report, tell_status, tell_sweep
+from sweep_tasks.metrics.tally import TaskAttempt
+from sweep_tasks.orchestration.stats import send_compaction, send_operations, send_report, send_status, send_sweep
 from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.timestamps.puncher import Puncher
-from sweep_tasks.timestamps.service import TimestampService
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import World
 
@@ -47,7 +48,7 @@ def figures() -> Iterator[Figures]:
 def test_operations_of_a_task_are_told_with_those_that_did_not_happen(figures: Figures) -> None:
     with counted("move"):
         pass
-    with operations_told():
+    with send_operations():
         with counted("release"):
             pass
         with pytest.raises(StoreBusy), counted("release"):
@@ -61,13 +62,13 @@ def test_operations_of_a_task_are_told_with_those_that_did_not_happen(figures: F
 
 
 def test_operations_are_told_even_if_the_task_fails(figures: Figures) -> None:
-    with pytest.raises(StoreBusy), operations_told(), counted("reconcile"):
+    with pytest.raises(StoreBusy), send_operations(), counted("reconcile"):
         raise StoreBusy("store: busy")
     assert figures.counted["sweepflow.protection.reconcile.failed"] == 1
 
 
 def test_a_report_is_told_in_figures(figures: Figures) -> None:
-    tell_report(
+    send_report(
         {"records": 3, "spans": 5, "oldest_age_s": 60, "problems": [{}], "outcomes": {"released": 2, "gone": 0}}
     )
     assert figures.standing == {
@@ -84,8 +85,8 @@ def test_a_round_on_a_node_is_told_in_figures_and_a_dry_run_has_dropped_nothing(
         "node": "10.0.0.2", "dry_run": False, "dropped": 700, "kept": {"gc_grace": 20},
         "tombstones": {"before": 720, "after": 20}, "near_failing": [{}],
     }  # fmt: skip
-    tell_compaction(said)
-    tell_compaction(said | {"dry_run": True})
+    send_compaction(said)
+    send_compaction(said | {"dry_run": True})
     assert figures.counted == {"sweepflow.compaction.10_0_0_2.dropped": 700}
     assert figures.standing == {
         "sweepflow.compaction.10_0_0_2.tombstones": 20,
@@ -100,11 +101,11 @@ def test_a_sweep_is_told_in_figures_and_a_dry_run_is_not(
     world = World(memory, clock)
     for start in (10, 20):
         world.write(start, start + 1)
-    summary = world.sweep(100).document()
-    by = Try("targeted_sweep", "r", "conservative.shard_0")
-    tell_sweep(summary | {"dry_run": True}, by)
+    summary = world.sweep(100)
+    by = TaskAttempt("targeted_sweep", "r", "conservative.shard_0")
+    send_sweep(replace(summary, dry_run=True), by)
     assert figures.counted == {}
-    tell_sweep(summary, by)
+    send_sweep(summary, by)
     assert figures.counted["sweepflow.sweep.entries.conservative.0"] == 2
     assert figures.counted["sweepflow.sweep.runs.conservative.0"] == 1
     assert figures.counted["sweepflow.sweep.quarantined.conservative.0"] == 0
@@ -114,10 +115,10 @@ def test_how_the_store_is_is_told_as_the_page_shows_it(
     figures: Figures, memory: MemoryStore, clock: ManualClock
 ) -> None:
     world = World(memory, clock)
-    Puncher(memory).punch(TimestampService(memory), clock)
+    ClockHistory(memory).record_now(TimestampService(memory), clock, 900)
     world.write(10, 11)
     clock.advance(5 * 3_600)
-    tell_status(status(memory, Settings(), clock))
+    send_status(status(memory, Settings(), clock))
     assert figures.standing == {
         "sweepflow.health": 2,
         "sweepflow.lag.seconds.conservative.0": 18_000,

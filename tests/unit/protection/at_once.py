@@ -1,10 +1,10 @@
-"""What each of many processes does at once; a module of its own, so that they start without the rest of the tests."""
+"""The work of each of many concurrent processes; a separate module, so that they start without the other tests."""
 
 from __future__ import annotations
 
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
 from sweep_tasks.model import Span, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 
@@ -13,7 +13,7 @@ SPANS = tuple(Target(TABLE, Span(start, end)) for start, end in ((b"a", b"b"), (
 
 
 def protect_and_release(number: int, url: str) -> None:
-    """Four records each, two of them released again, in between everybody else's."""
+    """Four records each, two of them released again, concurrently with all others."""
     with open_store(url, Settings()) as store:
         catalog = ProtectionCatalog(store)
         for turn in range(4):

@@ -68,7 +68,7 @@ def test_a_function_can_be_counted_too(before: dict[str, float]) -> None:
     assert since(before) == {"ok": 2}
 
 
-def test_whoever_listens_hears_what_happens_in_its_own_thread() -> None:
+def test_a_listener_counts_what_happens_in_its_own_thread() -> None:
     def another() -> None:
         with counted("release"):
             pass

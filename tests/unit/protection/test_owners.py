@@ -1,4 +1,4 @@
-"""Whom to ask about a record, and what becomes of an answer that is none."""
+"""Owners of records, and what happens if they give no answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import prometheus_client
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import NoOwner
+from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import TableRef
 from sweep_tasks.protection.owners import AIRFLOW_RUN, EXPIRY, GROUP, MANUAL, SPARK_APP, Answer, Asked, Owners
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -69,7 +69,7 @@ REGISTERED = {
 }
 BROKEN = {
     "missing": "farm_that_is_not_there:Owner",
-    "misnamed": "farm_owners:Nobody",
+    "misnamed": "farm_owners:Missing",
     "unmakable": "farm_owners:Unmakable",
     "nothing": "farm_owners:nothing",
 }
@@ -81,14 +81,14 @@ def record(meta_type: str, name: str = "a", expires_ms: int | None = None, **met
 
 
 def told(asked: Asked) -> tuple[str, str | None, str | None]:
-    """What an answer that is none is known by."""
+    """What identifies a missing answer."""
     assert asked.error
     return asked.error.code, asked.error.field, asked.error.reason
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Somewhere to install packages."""
+    """A folder to install packages in."""
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
     sys.modules.pop("farm_owners", None)
@@ -139,16 +139,16 @@ def test_another_package_answers_for_its_own_type(owners: Owners, says: str) -> 
     assert owners.ask(record("told", says=says)) == Asked(Answer(says))
 
 
-def test_a_type_that_nobody_registered_is_unknown(owners: Owners) -> None:
+def test_a_type_without_a_registered_owner_is_unknown(owners: Owners) -> None:
     asked = owners.ask(record("sheep"))
-    assert isinstance(asked.error, NoOwner)
-    assert (asked.answer, asked.error.owner_type, asked.error.reason) == (Answer.UNKNOWN, "sheep", "missing")
+    assert isinstance(asked.error, SweepflowError)
+    assert (asked.answer, asked.error.details["owner_type"], asked.error.reason) == (Answer.UNKNOWN, "sheep", "missing")
 
 
 def test_owners_that_can_not_be_had_are_named_and_do_not_touch_the_others(owners: Owners) -> None:
     broken = owners.broken()
     assert set(broken) == set(BROKEN)
-    assert {name: (error.owner_type, error.reason) for name, error in broken.items()} == {
+    assert {name: (error.details["owner_type"], error.reason) for name, error in broken.items()} == {
         "missing": ("missing", "failed"),
         "misnamed": ("misnamed", "failed"),
         "unmakable": ("unmakable", "failed"),

@@ -1,4 +1,4 @@
-"""What becomes of records when their owners are asked: released, kept or reported, and never on a guess."""
+"""Reconciliation: records are released, kept or reported, and never released on a guess."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.errors import NotFound, StoreBusy, StoreUnavailable
 from sweep_tasks.model import Cell, Span, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.owners import GROUP, MANUAL, Answer, Owner, Owners
-from sweep_tasks.protection.reconcile import A_MOVE_TAKES_S, Reconciler
+from sweep_tasks.protection.reconciliation import A_MOVE_TAKES_S, Outcome, Reconciler, Report
 from sweep_tasks.protection.records import Mode, Record, State, Target
-from sweep_tasks.protection.report import Outcome, Report
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
 from sweep_tasks.store.faults import Call, FaultyStore
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import PROTECTIONS
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.store.schema import PROTECTIONS
+from sweep_tasks.tables.catalog import Catalog
 from tests.support.clock import ManualClock
 from tests.support.simulation import Process
 
@@ -32,7 +32,7 @@ SETTINGS = Settings()
 
 
 class JobOwner(Owner):
-    """Says what the record's meta says."""
+    """Answers what the record's meta says."""
 
     def answer(self, record: Record) -> Answer:
         return Answer(record.meta["says"])
@@ -62,7 +62,7 @@ def reconcile(
     ended: Mapping[int, int] | None = None,
     dry_run: bool = False,
 ) -> Report:
-    """`ended`: the transactions that have, with their commit timestamp or -1."""
+    """`ended` holds the transactions that have ended, with their commit timestamp or -1."""
 
     def outcomes(starts: Collection[int]) -> dict[int, int]:
         return {start: (ended or {})[start] for start in starts if start in (ended or {})}
@@ -129,7 +129,7 @@ class TestOwners:
         assert memory.read_rows(PROTECTIONS, [b"records"]) == before
 
     def test_a_record_taken_again_at_any_moment_stays(self, clock: ManualClock) -> None:
-        """Released and taken again by another process, after each of the reconciler's calls to the store."""
+        """Released and created again by another process, after each of the reconciler's calls to the store."""
         steps = 0
         ended = False
         while not ended:
@@ -144,7 +144,7 @@ class TestOwners:
             steps += 1
         assert steps > 4
 
-    def test_a_record_that_changed_while_it_was_released_is_told_as_changed(
+    def test_a_record_that_changed_while_it_was_released_is_reported_as_changed(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.protect(job("again", "finished"))
@@ -155,7 +155,7 @@ class TestOwners:
         assert report is not None
         assert found(report) == {"again": Outcome.CHANGED}
 
-    def test_an_owner_who_released_it_meanwhile_does_no_harm(
+    def test_a_release_by_its_owner_meanwhile_does_no_harm(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.protect(job("a", "finished"))
@@ -193,7 +193,7 @@ class TestWhatWasLeftBehind:
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.begin(job("a"))
-        memory.drop_table(TABLE)
+        Catalog(memory).drop(TABLE, force=True)
         clock.advance(SETTINGS.protection_pending_s)
         assert found(reconcile(memory, clock)) == {"a": Outcome.DROPPED}
 
@@ -202,7 +202,7 @@ class TestWhatWasLeftBehind:
         [({}, Outcome.PENDING), ({7: 9}, Outcome.KEPT), ({7: -1}, Outcome.DROPPED)],
         ids=["under way", "committed", "aborted"],
     )
-    def test_a_record_made_in_a_transaction_stands_or_falls_with_it(
+    def test_a_record_of_a_transaction_is_accepted_or_dropped_with_it(
         self,
         memory: MemoryStore,
         clock: ManualClock,
@@ -230,7 +230,7 @@ class TestWhatWasLeftBehind:
         catalog.announce_release("a", 7)
         assert found(reconcile(memory, clock, ended=ended)) == {"a": outcome}
 
-    def test_a_move_that_nobody_finished_is_finished(
+    def test_an_unfinished_move_is_completed(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         half_moved(memory, clock, catalog).crash_here()
@@ -240,7 +240,7 @@ class TestWhatWasLeftBehind:
         assert clock.now_ms() >= before + A_MOVE_TAKES_S * 1000
         assert (catalog.get("a").ts, catalog.get("a").held_ts) == (60, None)
 
-    def test_a_move_under_way_is_not_disturbed(
+    def test_a_move_in_progress_is_not_disturbed(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         mover = half_moved(memory, clock, catalog)
@@ -249,7 +249,9 @@ class TestWhatWasLeftBehind:
         assert mover.error is None
         assert catalog.get("a").ts == 60
 
-    def test_wrong_counts_are_mended(self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog) -> None:
+    def test_wrong_counts_are_corrected(
+        self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
+    ) -> None:
         catalog.protect(job("a"))
         wrong_counts(memory)
         assert catalog.metadata().records == 77
@@ -271,7 +273,7 @@ class TestTrouble:
 
         report = reconcile(FaultyStore(memory, before=busy), clock)
         assert found(report) == {"a": Outcome.FAILED, "b": Outcome.RELEASED}
-        [problem] = report.document(SETTINGS)["problems"]
+        [problem] = report.document(SETTINGS).model_dump()["problems"]
         assert problem["about"] == "record a failed"
         assert "store: locked by ada" in problem["sentence"]
 
@@ -290,12 +292,12 @@ class TestTrouble:
 
 
 class TestReporting:
-    def test_the_document_names_records_owners_and_ages_and_nobodys_rows(
+    def test_the_document_names_records_owners_and_ages_but_no_rows(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.protect(replace(job("a"), meta={"says": "gone", "note": "confidential"}))
         clock.advance(2 * DAY_S)
-        text = json.dumps(reconcile(memory, clock).document(SETTINGS))
+        text = reconcile(memory, clock).document(SETTINGS).model_dump_json()
         assert json.loads(text)["findings"] == [
             {"id": "a", "owner": "job", "age_s": 2 * DAY_S, "outcome": "gone", "why": ""}
         ]
@@ -307,7 +309,7 @@ class TestReporting:
     ) -> None:
         catalog.protect(replace(job("a"), targets=(Target(TABLE, Span(b"a", b"b")), Target(TABLE, Span(b"c", b"d")))))
         clock.advance(90)
-        document = reconcile(memory, clock).document(SETTINGS)
+        document = reconcile(memory, clock).document(SETTINGS).model_dump(mode="json")
         assert (document["records"], document["spans"], document["oldest_age_s"]) == (1, 2, 90)
 
 
@@ -328,7 +330,7 @@ def take_again(catalog: ProtectionCatalog, record: Record) -> None:
 
 
 def half_moved(store: Store, clock: ManualClock, catalog: ProtectionCatalog) -> Process[object]:
-    """Stands before the step that would finish the move of record a from 50 to 60."""
+    """Stops before the step that would complete the move of record a from 50 to 60."""
     catalog.protect(job("a"))
     mover = Process[object](store, lambda its: ProtectionCatalog(its, SETTINGS, clock).move("a", 60))
     for _ in range(2):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import EVERYTHING, MAX_TS, Span, TableRef
+from sweep_tasks.protection.ledger import dump_record, load_record
 from sweep_tasks.protection.records import (
     Mode,
     Protection,
@@ -15,10 +16,8 @@ from sweep_tasks.protection.records import (
     Record,
     State,
     Target,
-    dump_record,
-    load_record,
 )
-from sweep_tasks.store.system import SYSTEM_TABLES
+from sweep_tasks.store.schema import SYSTEM_TABLES
 
 AT, AFTER = Mode
 PENDING, ACCEPTED = State
@@ -59,7 +58,7 @@ def test_a_record_is_read_back_as_it_was_written(given: Record) -> None:
 
 @given(records)
 def test_the_same_record_has_the_same_bytes(given: Record) -> None:
-    """They are what a compare-and-set compares."""
+    """A compare-and-set compares these bytes."""
     assert dump_record(load_record(given.id, dump_record(given))) == dump_record(given)
 
 
@@ -144,7 +143,7 @@ class TestSweeps:
 
 
 class TestWhatIsLetGo:
-    def test_nothing_while_the_record_stands_where_it_stood(self) -> None:
+    def test_nothing_while_the_record_has_not_moved(self) -> None:
         assert Protections([record()]).frees_below("a", 50) == 50
 
     def test_everything_once_it_is_gone(self) -> None:
@@ -175,7 +174,7 @@ class TestTargetsInWords:
         [
             "",
             "items",
-            "app.it-ems",
+            "app.it/ems",
             "app.*.x",
             "app.items[6:7a)",
             "app.items[7a:61)",

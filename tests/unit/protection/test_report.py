@@ -6,9 +6,9 @@ import re
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.durations import words
 from sweep_tasks.protection.ledger import Meta
-from sweep_tasks.protection.report import Finding, Outcome, Problem, Report, age, problems, readable
+from sweep_tasks.protection.reconciliation import Finding, Outcome, Problem, Report, age, problems, readable
+from sweep_tasks.texts import words
 
 HOUR_S, DAY_S = 3_600, 86_400
 RELEASE = "sweepflow release nightly"
@@ -44,7 +44,7 @@ def test_what_a_person_must_decide_names_owner_age_and_the_way_out(outcome: Outc
 
 
 @pytest.mark.parametrize("outcome", [Outcome.RELEASED, Outcome.KEPT, Outcome.PENDING, Outcome.DROPPED, Outcome.CHANGED])
-def test_what_goes_its_way_is_no_problem(outcome: Outcome) -> None:
+def test_a_normal_outcome_is_no_problem(outcome: Outcome) -> None:
     assert about(report(finding(outcome))) == []
 
 
@@ -93,7 +93,7 @@ def test_a_problem_keeps_its_name_while_it_grows_older() -> None:
 
 
 def test_the_document_counts_every_outcome_and_is_json() -> None:
-    document = report(finding(Outcome.GONE)).document(SETTINGS)
+    document = report(finding(Outcome.GONE)).document(SETTINGS).model_dump(mode="json")
     assert document["outcomes"] == {outcome.value: int(outcome is Outcome.GONE) for outcome in Outcome}
     assert json.loads(json.dumps(document)) == document
 

@@ -1,4 +1,4 @@
-"""What is known of the records: read again only if it must be, and by one at a time."""
+"""The tracker: reads the records again only if it must, and one caller at a time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.catalog import Known, ProtectionCatalog, Tracker
 from sweep_tasks.protection.records import Mode, Record, Target
-from sweep_tasks.protection.tracker import Known, Tracker
 from sweep_tasks.store.faults import Call, FaultyStore
 from sweep_tasks.store.memory import MemoryStore
 from tests.support.clock import ManualClock
@@ -20,7 +19,7 @@ TABLE = TableRef.parse("app.items")
 
 
 class Watched:
-    """A tracker on a store that tells what is asked of it."""
+    """A tracker on a store that records its reads."""
 
     def __init__(self, memory: MemoryStore, clock: ManualClock) -> None:
         memory.create_table(TABLE, TableMetadata())
@@ -82,7 +81,7 @@ def test_a_change_is_known_after_the_interval_or_on_demand(watched: Watched, clo
     assert watched.names(watched.tracker.known()) == ["a", "b"]
 
 
-def test_however_many_ask_one_reads_and_then_one_for_all_who_asked_meanwhile(watched: Watched) -> None:
+def test_of_many_callers_one_reads_and_then_one_for_all_that_called_meanwhile(watched: Watched) -> None:
     watched.gate.clear()
     with ThreadPoolExecutor(21) as pool:
         first = pool.submit(watched.tracker.refresh)
@@ -98,7 +97,7 @@ def test_however_many_ask_one_reads_and_then_one_for_all_who_asked_meanwhile(wat
     assert watched.calls.count("read") == 2
 
 
-def test_one_who_fails_to_read_tells_nobody_what_was_known_before(watched: Watched) -> None:
+def test_a_failed_read_returns_no_older_records(watched: Watched) -> None:
     watched.tracker.refresh()
     watched.fails = True
     with pytest.raises(StoreUnavailable):

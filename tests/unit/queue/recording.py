@@ -1,4 +1,4 @@
-"""What a piece of code did to a store, call by call."""
+"""Records the calls that a piece of code makes to a store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sweep_tasks.store.faults import Call, FaultyStore
 
 _CHANGES = {
     "put", "add_sentinels", "delete_versions", "delete_ranges", "delete_everywhere", "delete_rows", "put_if_absent",
-    "compare_and_set", "update", "remove", "truncate", "create_table", "alter_table", "drop_table",
+    "compare_and_set", "update", "remove", "truncate", "create_table", "alter_table", "remove_table",
 }  # fmt: skip
 
 
 class Recorder:
-    """A way to a store that remembers each change made through it."""
+    """A store that records each change made through it."""
 
     def __init__(self, inner: Store) -> None:
         self.store = FaultyStore(inner, before=self._record)
@@ -27,7 +27,7 @@ class Recorder:
 
     @property
     def steps(self) -> list[tuple[str, str]]:
-        """Each change and the table it was made to."""
+        """Each change and its table."""
         return [(call.name, _table_of(call)) for call in self.calls]
 
     def last_argument(self, number: int) -> Any:

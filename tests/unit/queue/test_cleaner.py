@@ -4,14 +4,13 @@ import pytest
 
 import sweep_tasks.queue.writer as writer_module
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.queue.cleaner import QueueCleaner
 from sweep_tasks.queue.encoding import dedicated_rows, shared_row
 from sweep_tasks.queue.reader import QueueReader
-from sweep_tasks.queue.writer import QueueWriter
+from sweep_tasks.queue.writer import QueueCleaner, QueueWriter
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import ProcessCrashed, crash, on
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
 from tests.conftest import memory_store
 from tests.unit.queue.recording import Recorder
 
@@ -78,7 +77,7 @@ def test_cleaning_nothing_makes_no_call(memory: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(("name", "nth"), [("delete_rows", 1), ("delete_rows", 2), ("delete_ranges", 1)])
-def test_whoever_dies_in_between_is_found_again_by_the_mark(name: str, nth: int) -> None:
+def test_after_a_crash_in_between_the_rows_are_found_again_by_the_mark(name: str, nth: int) -> None:
     memory = memory_store()
     dedicated = fill(memory)
     dying = Recorder(memory).store

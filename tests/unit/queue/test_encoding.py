@@ -1,4 +1,4 @@
-"""The bytes of the queue: AtlasDB's, there and back, and nothing but a typed error for anything else."""
+"""The byte encoding of the queue: AtlasDB's, in both directions, and a typed error for anything else."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from sweep_tasks.queue.encoding import (
     coarse,
     dedicated_rows,
     fine,
+    hash_prefix,
     metadata_bytes,
     progress_row,
     read_cells_column,
@@ -61,6 +62,16 @@ class TestTheBytesOfAtlasDB:
         row = bytes.fromhex("bdf460ff3e17b53a0000000000")
         assert shared_row(0, THOROUGH, 0) == cells_row(0, Metadata(THOROUGH, False, 0, 0)) == row
         assert read_cells_row(row) == (0, Metadata(THOROUGH, False, 0, 0))
+
+    def test_rows_of_transactions_that_wrote_to_unswept_tables_only_are_distinguished(self) -> None:
+        assert read_metadata(bytes.fromhex("80008000")) == Metadata(NOTHING, False, 0, 0)
+        assert read_timestamps_row(bytes.fromhex("c610abe56eff5cb5000002")) == (0, 0, NOTHING)
+        components = bytes.fromhex("00" + "80008000")
+        assert read_cells_row(hash_prefix(components) + components) == (0, Metadata(NOTHING, False, 0, 0))
+
+    def test_unused_bits_of_the_metadata_are_ignored(self) -> None:
+        assert read_metadata(bytes.fromhex("ffff00ff")) == Metadata(CONSERVATIVE, True, 255, 63)
+        assert read_metadata(bytes.fromhex("00007fff")) == Metadata(THOROUGH, False, 0, 0)
 
     def test_a_column_of_cells(self) -> None:
         assert cells_column(0, -64).hex() == "0040"
@@ -180,6 +191,18 @@ class TestWhatIsRefused:
         with pytest.raises(BadValue) as refused:
             read_cells_row(bytes(row))
         assert (refused.value.field, refused.value.reason) == ("bytes", "wrong_hash")
+
+    @given(st.integers(0, 7), st.integers(1, 255))
+    def test_a_row_of_timestamps_or_progress_with_another_hash_is_refused(self, at: int, flip: int) -> None:
+        for row, read in (
+            (timestamps_row(3, 9, THOROUGH), read_timestamps_row),
+            (progress_row(3, THOROUGH), read_progress_row),
+        ):
+            damaged = bytearray(row)
+            damaged[at] ^= flip
+            with pytest.raises(BadValue) as refused:
+                read(bytes(damaged))
+            assert refused.value.reason == "wrong_hash"
 
     @pytest.mark.parametrize(
         "value",

@@ -1,4 +1,4 @@
-"""Table ids: given once, to one name each, whoever dies or is overtaken in between."""
+"""Table ids: each is assigned once to one name, even if a process dies or is overtaken in between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweep_tasks.queue.encoding import hash_prefix
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
-from sweep_tasks.store.system import ID_TO_NAME, NAME_TO_ID
+from sweep_tasks.store.schema import ID_TO_NAME, NAME_TO_ID
 from tests.conftest import memory_store
 from tests.support.processes import in_processes
 from tests.support.simulation import Process

@@ -1,4 +1,4 @@
-"""The encodings as plain objects, as other implementations compare them."""
+"""The encodings as JSON documents, as other implementations compare them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sweep_tasks.encoding import sized
 from sweep_tasks.errors import BadValue
-from sweep_tasks.queue.jsonlines import decoded_line, encoded_line
+from sweep_tasks.queue.encoding import decoded_line, encoded_line
 
 UNSIGNED = [
     (0, "00"), (127, "7f"), (128, "8080"), (16383, "bfff"), (16384, "c04000"), (50000, "c0c350"),
@@ -46,6 +46,13 @@ def test_an_object_becomes_its_bytes(document: dict[str, Any], encoded: str) -> 
 @pytest.mark.parametrize(("document", "encoded"), VECTORS)
 def test_bytes_become_their_object(document: dict[str, Any], encoded: str) -> None:
     assert decoded_line({"kind": document["kind"], "hex": encoded}) == document
+
+
+def test_rows_of_the_queue_that_atlasdb_keeps_of_unswept_tables_are_read() -> None:
+    row = {"shard": 0, "coarse": 0, "strategy": "nothing"}
+    assert decoded_line({"kind": "timestamps_row", "hex": "c610abe56eff5cb5000002"}) == {"kind": "timestamps_row"} | row
+    metadata = {"strategy": "nothing", "dedicated": False, "shard": 0, "dedicated_row": 0}
+    assert decoded_line({"kind": "metadata", "hex": "80008000"}) == {"kind": "metadata"} | metadata
 
 
 @given(
@@ -119,7 +126,7 @@ def test_an_object_that_is_none_is_refused_by_the_name_of_its_field(document: di
         {"kind": "metadata", "hex": "f21f"},
         {"kind": "cells_row", "hex": "bdf460ff3e17b53b0000000000"},
         {"kind": "cells_column", "hex": "004000"},
-        {"kind": "timestamps_row", "hex": "c610abe56eff5cb5000002"},
+        {"kind": "timestamps_row", "hex": "c610abe56eff5cb5000003"},
         {"kind": "timestamps_row", "hex": "c610abe56eff5cb6000000"},
         {"kind": "progress_row", "hex": "039bad5f3c7aa7f47d00"},
         {"kind": "progress_value", "hex": "0001"},

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import MAX_TS, Cell, SweepStrategy
 from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
 from sweep_tasks.store import Store
-from sweep_tasks.store.system import PARKED
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.store.schema import PARKED
 from tests.conftest import memory_store
 
 CONSERVATIVE, THOROUGH, _ = SweepStrategy

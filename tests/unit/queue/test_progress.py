@@ -5,13 +5,14 @@ from collections.abc import Callable
 import pytest
 
 from sweep_tasks.encoding import var_long
-from sweep_tasks.errors import BadValue, ShardsLowered
+from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.queue.encoding import progress_row
 from sweep_tasks.queue.progress import NEVER_SWEPT, Progress
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import QUEUE_PROGRESS
+from sweep_tasks.store.schema import QUEUE_PROGRESS
+from tests.support.errors import having
 from tests.support.simulation import Process
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
@@ -28,7 +29,7 @@ def test_never_swept_is_minus_one_and_stored_as_absent(store: Store, progress: P
     assert store.scan_registers(QUEUE_PROGRESS).items == []
 
 
-def test_progress_only_goes_up_and_says_what_stands(progress: Progress) -> None:
+def test_progress_only_rises_and_returns_the_stored_value(progress: Progress) -> None:
     assert progress.advance(CONSERVATIVE, 0, 0) == 0
     assert progress.advance(CONSERVATIVE, 0, 70) == 70
     assert progress.advance(CONSERVATIVE, 0, 60) == 70
@@ -54,7 +55,7 @@ def test_it_is_stored_as_atlasdb_stores_it(store: Store, progress: Progress) -> 
     }
 
 
-def test_one_that_was_overtaken_says_what_stands(memory: MemoryStore) -> None:
+def test_one_that_was_overtaken_returns_the_stored_value(memory: MemoryStore) -> None:
     late = Process(memory, lambda store: Progress(store).advance(CONSERVATIVE, 0, 5))
     late.step()
     Progress(memory).advance(CONSERVATIVE, 0, 9)
@@ -70,9 +71,9 @@ class TestShards:
     def test_their_number_only_grows(self, progress: Progress) -> None:
         assert progress.raise_shards(8) == 8
         assert progress.raise_shards(8) == 8
-        with pytest.raises(ShardsLowered) as refused:
+        with pytest.raises(SweepflowError, check=having(code="shards_lowered")) as refused:
             progress.raise_shards(4)
-        assert (refused.value.standing, refused.value.asked) == (8, 4)
+        assert (refused.value.details["standing"], refused.value.details["asked"]) == (8, 4)
         assert progress.shards() == 8
         assert progress.raise_shards(256) == 256
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, SweepStrategy
+from sweep_tasks.queue.parking import Quarantine, Quarantined
 from sweep_tasks.queue.progress import QUEUES
-from sweep_tasks.queue.quarantine import Quarantine, Quarantined
 from sweep_tasks.store import Store
-from sweep_tasks.timestamps.service import TimestampService
 from tests.conftest import memory_store
 
 CONSERVATIVE, THOROUGH, _ = SweepStrategy
@@ -28,7 +28,7 @@ def quarantine_of(store: Store) -> Quarantine:
     return Quarantine(store, TimestampService(store))
 
 
-def test_what_is_set_aside_comes_back_with_its_place_its_bytes_and_the_reason(store: Store) -> None:
+def test_a_quarantined_entry_is_returned_with_its_place_its_bytes_and_the_reason(store: Store) -> None:
     without_start = ENTRY._replace(start=None, place=Cell(b"row", b"\xff"), value=b"", reason="a bad column")
     quarantine_of(store).add([ENTRY, without_start])
     assert list(quarantine_of(store).all()) == [ENTRY, without_start]
@@ -50,7 +50,7 @@ def test_setting_aside_twice_keeps_the_last_reason(store: Store) -> None:
     assert [entry.reason for entry in quarantine.all()] == ["an unknown id"]
 
 
-def test_an_entry_that_was_removed_may_be_set_aside_again(store: Store) -> None:
+def test_an_entry_that_was_removed_may_be_quarantined_again(store: Store) -> None:
     quarantine = quarantine_of(store)
     quarantine.add([ENTRY, ENTRY._replace(shard=4)])
     quarantine.remove([ENTRY])

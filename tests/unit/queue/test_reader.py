@@ -1,4 +1,4 @@
-"""Reading a shard: in order, in bounded batches, and with what each batch uses up."""
+"""Reading a shard: in order, in bounded batches, and with the rows that each batch completes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 import sweep_tasks.queue.reader as reader_module
 import sweep_tasks.queue.writer as writer_module
+from sweep_tasks.encoding import var_long
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.queue.encoding import FINE, cells_column, dedicated_rows, read_write, shared_row
+from sweep_tasks.queue.encoding import FINE, cells_column, dedicated_rows, read_write, shared_row, timestamps_row
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.reader import Batch, QueueReader
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
 from tests.conftest import memory_store
 
 CONSERVATIVE, THOROUGH, _ = SweepStrategy
@@ -37,7 +38,7 @@ def small_rows() -> Iterator[None]:
 
 
 def enqueue(store: Store, *transactions: tuple[int, int]) -> None:
-    """Each a start and a number of writes."""
+    """Each is a start and a number of writes."""
     writer = QueueWriter(store)
     for start, count in transactions:
         writes = {Cell(b"%d" % start, b"%03d" % number): b"v" for number in range(count)}
@@ -78,7 +79,7 @@ class TestPartitions:
         counting = FaultyStore(store)
         assert reader_of(counting).partitions(-1, far + FINE) == expected
         assert counting.calls < 20, "so many coarse partitions are not asked for one by one"
-        monkeypatch.setattr(reader_module, "_ROWS_WORTH_ASKING_FOR", 10_000)
+        monkeypatch.setattr(reader_module, "_MOST_ROW_READS", 10_000)
         assert reader_of(store).partitions(-1, far + FINE) == expected
 
     def test_scanning_skips_other_shards_and_strategies(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,16 +89,26 @@ class TestPartitions:
         QueueWriter(store).enqueue(5, {TABLE: cells}, TABLES)
         QueueWriter(store).enqueue(FINE, {TABLE: cells}, thorough)
         for worth in (1_000, 0):
-            monkeypatch.setattr(reader_module, "_ROWS_WORTH_ASKING_FOR", worth)
+            monkeypatch.setattr(reader_module, "_MOST_ROW_READS", worth)
             for shard in range(3):
                 assert QueueReader(store, CONSERVATIVE, shard).partitions(-1, 3 * FINE) == [0]
                 assert QueueReader(store, THOROUGH, shard).partitions(-1, 3 * FINE) == [1]
+
+    def test_scanning_skips_rows_that_are_none_of_ours(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rows of AtlasDB for transactions that wrote to unswept tables only, and rows that can't be read."""
+        enqueue(store, (5, 1))
+        unswept = timestamps_row(0, 0, CONSERVATIVE)[:-1] + b"\x02"
+        marks = {Cell(row, var_long(2)): b"" for row in (unswept, b"\xff" * 11, b"short")}
+        store.put(5, {QUEUE_TIMESTAMPS: marks})
+        for worth in (1_000, 0):
+            monkeypatch.setattr(reader_module, "_MOST_ROW_READS", worth)
+            assert reader_of(store).partitions(-1, 3 * FINE) == [0]
 
     def test_more_marks_than_fit_a_page(self, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reader_module, "_PAGE", 3)
         enqueue(memory, *((number * FINE, 1) for number in range(10)))
         for worth in (1_000, 0):
-            monkeypatch.setattr(reader_module, "_ROWS_WORTH_ASKING_FOR", worth)
+            monkeypatch.setattr(reader_module, "_MOST_ROW_READS", worth)
             assert reader_of(memory).partitions(-1, 20 * FINE) == list(range(10))
 
 
@@ -114,7 +125,7 @@ class TestBatches:
         (batch,) = reader_of(store).batches(10, 13)
         assert starts(batch) == [11, 12]
 
-    def test_a_partition_is_used_up_only_if_all_of_it_was_read(self, store: Store) -> None:
+    def test_a_partition_is_complete_only_if_all_of_it_was_read(self, store: Store) -> None:
         enqueue(store, (5, 1), (FINE, 1))
         (short,) = reader_of(store).batches(-1, LAST)
         assert (short.partitions, short.through) == ([], LAST - 1)
@@ -124,7 +135,7 @@ class TestBatches:
         assert (beyond.partitions, beyond.through) == ([0], FINE)
         assert starts(beyond) == [5, FINE]
 
-    def test_a_partition_that_is_marked_and_empty_is_used_up_too(self, store: Store) -> None:
+    def test_a_partition_that_is_marked_and_empty_is_complete_too(self, store: Store) -> None:
         enqueue(store, (5, 1), (FINE, 1))
         store.delete_rows(QUEUE_CELLS, [shared_row(0, CONSERVATIVE, 0)])
         (batch,) = reader_of(store).batches(-1, FINE)
@@ -136,7 +147,7 @@ class TestBatches:
         assert [starts(batch) for batch in batches] == [[10, 10], [11] * 4, [12]]
         assert [batch.through for batch in batches] == [10, 11, 99]
 
-    def test_a_batch_ends_between_partitions_with_the_first_used_up(self, store: Store) -> None:
+    def test_a_batch_ends_between_partitions_with_the_first_complete(self, store: Store) -> None:
         enqueue(store, (10, 2), (FINE, 2))
         first, second = reader_of(store).batches(-1, 2 * FINE, size=2)
         assert (first.partitions, first.through) == ([0], LAST)
@@ -165,7 +176,7 @@ class TestBatches:
 
 
 class TestDedicatedRows:
-    def test_their_entries_come_where_the_reference_stands(self, store: Store) -> None:
+    def test_their_entries_come_at_the_place_of_the_reference(self, store: Store) -> None:
         enqueue(store, (10, 1), (11, 9), (12, 1))
         (batch,) = reader_of(store).batches(-1, 100)
         assert starts(batch) == [10, *[11] * 9, 12]
@@ -236,7 +247,7 @@ def test_batches_are_bounded_complete_and_in_order(
 
 
 class TestLateEntries:
-    """What stands in partitions that are past."""
+    """Entries in past partitions."""
 
     def test_whole_partitions_are_read_where_something_is(self, store: Store) -> None:
         enqueue(store, (5, 2), (2 * FINE + 7, 9))
@@ -257,11 +268,11 @@ class TestLateEntries:
         (batch,) = reader_of(store).late(0, LAST, 200)
         assert (starts(batch), batch.partitions) == ([], [0])
 
-    def test_the_partition_under_way_is_not_among_them(self, store: Store) -> None:
+    def test_the_current_partition_is_not_among_them(self, store: Store) -> None:
         enqueue(store, (5, 2), (10, 9))
         assert list(reader_of(store).late(0, 25, 200)) == []
 
-    def test_it_looks_back_only_so_far(self, store: Store) -> None:
+    def test_it_reads_back_only_to_a_limit(self, store: Store) -> None:
         enqueue(store, (5, 1), (FINE, 1))
         store.put(2, {QUEUE_CELLS: {Cell(shared_row(2, CONSERVATIVE, 0), cells_column(5, 0)): b"?"}})
         assert [batch.partitions for batch in reader_of(store).late(FINE, 5 * FINE - 1, 3)] == [[1], [2]]

@@ -1,4 +1,4 @@
-"""Announcing writes: where they go, in which order, and how they are taken back."""
+"""Adding entries: where they are stored, in which order, and how they are withdrawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import sweep_tasks.queue.writer as writer_module
 from sweep_tasks.encoding import var_long
-from sweep_tasks.errors import TransactionTooLarge
+from sweep_tasks.errors import EXIT_BAD_INPUT, LimitExceeded
 from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.encoding import (
     Write,
@@ -25,8 +25,9 @@ from sweep_tasks.queue.writer import QueueWriter, shard_of
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import ProcessCrashed, crash, on
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
 from tests.support.clock import ManualClock
+from tests.support.errors import having
 from tests.unit.queue.recording import Recorder
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
@@ -99,8 +100,8 @@ class TestWhereWritesGo:
             dedicated: [(5, index) for index in range(51)],
         }
 
-    def test_the_number_of_shards_is_looked_up_once_a_minute(self, store: Store, clock: ManualClock) -> None:
-        """There are never fewer: whoever knows of fewer writes where sweeps look all the same."""
+    def test_the_number_of_shards_is_read_once_a_minute(self, store: Store, clock: ManualClock) -> None:
+        """The number never falls: a writer that knows a lower one uses shards that are swept as well."""
         writer = QueueWriter(store, clock=clock)
 
         def shards_written(start: int) -> set[int]:
@@ -140,9 +141,13 @@ class TestTheLimit:
         self, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 2)
-        with pytest.raises(TransactionTooLarge) as refused:
+        with pytest.raises(LimitExceeded, check=having(exit_code=EXIT_BAD_INPUT)) as refused:
             QueueWriter(memory).enqueue(5, {TABLE: cells(129), THOROUGH_TABLE: cells(1)}, TABLES)
-        assert (refused.value.writes, refused.value.shard, refused.value.most) == (129, 0, 128)
+        assert (refused.value.details["writes"], refused.value.details["shard"], refused.value.details["most"]) == (
+            129,
+            0,
+            128,
+        )
         assert queued(memory) == {}
         assert marks(memory) == set()
 
@@ -167,7 +172,7 @@ class TestOrder:
             {rows[0]}, {rows[1]},
         ]  # fmt: skip
 
-    def test_whoever_dies_in_between_leaves_only_what_can_be_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_writer_that_dies_in_between_leaves_only_what_can_be_found(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 40)
         for puts in (1, 2, 3, 4):
             store = MemoryStore()
@@ -205,7 +210,7 @@ class TestOrder:
 
 class TestWithdrawing:
     @pytest.mark.parametrize("count", [1, 50, 51, 130])
-    def test_everything_of_the_transaction_goes_and_nothing_else(
+    def test_everything_of_the_transaction_is_removed_and_nothing_else(
         self, store: Store, count: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 60)
@@ -217,7 +222,7 @@ class TestWithdrawing:
         writer.withdraw(6, writes, TABLES)
         assert store.scan_versions(QUEUE_CELLS).items == before
 
-    def test_dedicated_rows_go_before_the_reference_that_leads_to_them(self, memory: MemoryStore) -> None:
+    def test_dedicated_rows_are_removed_before_the_reference_that_leads_to_them(self, memory: MemoryStore) -> None:
         recorder = Recorder(memory)
         writer = QueueWriter(recorder.store)
         writer.enqueue(5, {TABLE: cells(60)}, TABLES)
@@ -232,7 +237,7 @@ class TestWithdrawing:
 
 class TestShards:
     def test_a_cell_has_the_same_shard_everywhere_and_always(self) -> None:
-        """The numbers are part of what is stored: a change would put new entries of a cell into another shard."""
+        """The numbers are part of the stored data: a change would put new entries of a cell into another shard."""
         found = [shard_of(TABLE, Cell(b"row%d" % number, b"c"), 16) for number in range(8)]
         assert found == [0, 8, 15, 13, 11, 0, 7, 5]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_the_java_of_this_machine_will_do() -> None:
 def test_a_missing_java_is_a_problem() -> None:
     problem = java_problem("no-such-java")
     assert problem is not None
-    assert (problem.reason, problem.program, problem.version) == ("missing", "no-such-java", None)
+    assert (problem.reason, problem.details["program"], problem.details["version"]) == ("missing", "no-such-java", None)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_java_that_is_too_old_is_named(version: str, reason: str, found: int |
     program = program_that_says(version, tmp_path)
     problem = java_problem(program)
     assert problem is not None
-    assert (problem.reason, problem.program, problem.version) == (reason, program, found)
+    assert (problem.reason, problem.details["program"], problem.details["version"]) == (reason, program, found)
 
 
 @pytest.mark.parametrize("version", ['openjdk version "17.0.10" 2024-01-16', 'openjdk version "21" 2023-09-19'])
@@ -55,7 +56,25 @@ def test_workers_run_on_the_python_of_the_driver() -> None:
 
 
 def test_everything_that_is_named_exists() -> None:
-    conf = Path(spark_environment()["SPARK_CONF_DIR"])
-    assert {"log4j2.properties", "spark-defaults.conf"} <= {file.name for file in conf.iterdir()}
+    options = options_of(spark_environment())
+    assert Path(urlsplit(options["-Dlog4j2.configurationFile"]).path).is_file()
+    assert options["-Dspark.ui.enabled"] == "false"
     assert TARGETED_SWEEP.is_file()
     assert os.access(spark_submit(), os.X_OK)
+
+
+def test_no_file_of_a_folder_on_the_class_path_keeps_java_from_its_archive() -> None:
+    assert not Path(spark_environment()["SPARK_CONF_DIR"]).exists()
+
+
+def test_an_archive_of_classes_is_used_where_there_is_one(tmp_path: Path) -> None:
+    archive = tmp_path / "spark.jsa"
+    assert "-XX:SharedArchiveFile" not in options_of(spark_environment(archive))
+    archive.touch()
+    assert options_of(spark_environment(archive))["-XX:SharedArchiveFile"] == str(archive)
+
+
+def options_of(environment: dict[str, str]) -> dict[str, str]:
+    """Options of Java, with what stands behind the first sign of equality."""
+    parts = (option.partition("=") for option in environment["SPARK_SUBMIT_OPTS"].split())
+    return {name: value for name, _, value in parts}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ from sweep_tasks.errors import (
     EXIT_BAD_INPUT,
     EXIT_CONFLICT,
     EXIT_NOT_FOUND,
+    AlreadyExists,
     BadValue,
-    LegacySweepRunning,
     NotFound,
     SweepflowError,
     UnknownTable,
@@ -22,13 +23,17 @@ from sweep_tasks.errors import (
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Runs
 from sweep_tasks.legacy.run import LegacySweep
+from sweep_tasks.metrics.tally import Tally
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.observation.tally import Tally
 from sweep_tasks.store import Store
-from sweep_tasks.store.system import LEGACY_SWEEPS
+from sweep_tasks.store.schema import LEGACY_SWEEPS
 from tests.unit.spark_jobs.failing import failure_of
 
 TABLE = TableRef.parse("app.items")
+
+
+def arguments(**given: Any) -> list[str]:
+    return ["--order", json.dumps({"table": "app.items"} | given)]
 
 
 @pytest.fixture
@@ -39,26 +44,27 @@ def legacy(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> L
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "exit_code", "field", "reason"),
+    ("given", "kind", "exit_code", "field", "reason"),
     [
-        ("--table items", BadValue, EXIT_BAD_INPUT, "table", "malformed"),
-        ("--table app.none", UnknownTable, EXIT_NOT_FOUND, None, None),
-        ("--table app.items --from-row xyz", BadValue, EXIT_BAD_INPUT, "from_row", None),
-        ("--table app.items --batch -1", BadValue, EXIT_BAD_INPUT, "batch", None),
-        ("--table app.items --resume", NotFound, EXIT_NOT_FOUND, "run", None),
+        ({"table": "items"}, BadValue, EXIT_BAD_INPUT, "table", "malformed"),
+        ({"table": "app.none"}, UnknownTable, EXIT_NOT_FOUND, None, None),
+        ({"from_row": "xyz"}, BadValue, EXIT_BAD_INPUT, "from_row", None),
+        ({"batch": -1}, BadValue, EXIT_BAD_INPUT, "batch", None),
+        ({"start": "resume"}, NotFound, EXIT_NOT_FOUND, "run", None),
+        ({"start": "somehow"}, BadValue, EXIT_BAD_INPUT, "start", None),
     ],
 )
 def test_what_can_not_be_done_is_one_sentence_and_changes_nothing(
     legacy: LegacySweep,
     sqlite: Store,
     capsys: pytest.CaptureFixture[str],
-    arguments: str,
+    given: dict[str, Any],
     kind: type[SweepflowError],
     exit_code: int,
     field: str | None,
     reason: str | None,
 ) -> None:
-    error = failure_of(main, arguments.split())
+    error = failure_of(main, arguments(**given))
     assert (type(error), error.exit_code, error.field, error.reason) == (kind, exit_code, field, reason)
     assert capsys.readouterr().err == f"error: {error}\n"
     assert sqlite.scan_registers(LEGACY_SWEEPS).items == []
@@ -66,9 +72,9 @@ def test_what_can_not_be_done_is_one_sentence_and_changes_nothing(
 
 def test_a_table_that_somebody_sweeps_is_left_to_them(legacy: LegacySweep, capsys: pytest.CaptureFixture[str]) -> None:
     run = legacy.start(LegacyOrder(TABLE))
-    error = failure_of(main, ["--table", "app.items"])
-    assert isinstance(error, LegacySweepRunning)
-    assert (error.exit_code, error.run, error.owner) == (EXIT_CONFLICT, run.id, "somebody")
+    error = failure_of(main, arguments())
+    assert isinstance(error, AlreadyExists)
+    assert (error.exit_code, error.details["run"], error.details["owner"]) == (EXIT_CONFLICT, run.id, "somebody")
     assert run.id in capsys.readouterr().err
 
 
@@ -78,7 +84,7 @@ def test_a_run_whose_ranges_are_done_is_finished_without_spark(
     run = legacy.start(LegacyOrder(TABLE))
     for number in range(len(run.stretches)):
         Runs(sqlite).advance(run, number, RangeState(), RangeState(done=True, attempt=1))
-    assert main(["--table", "app.items", "--resume", "--owner", "another"]) == 0
+    assert main(arguments(start="resume", owner="another")) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (summary["engine"], summary["attempt"], summary["ranges_done"]) == ("idle", 2, len(run.stretches))
     standing = legacy.standing(TABLE)
@@ -95,5 +101,5 @@ def test_what_nobody_is_at_work_on_any_more_is_gone_on_with_by_the_same_command(
     for number in range(len(run.stretches)):
         Runs(sqlite).advance(run, number, RangeState(), RangeState(done=True, attempt=1))
     legacy.cancel(TABLE)
-    assert main(["--table", "app.items"]) == 0
+    assert main(arguments()) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["run"] == run.id

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
-from spark_jobs.session import WorkerFailed, explained
-from sweep_tasks.errors import EXIT_UNAVAILABLE, JavaMissing, StoreBusy
+from spark_jobs.job import cause_of
+from spark_jobs.workers import WorkerError, WorkerFailed
+from sweep_tasks.errors import EXIT_UNAVAILABLE, ProgramMissing, StoreBusy
 
-TRACEBACK = """Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Traceback (most recent call last):
+TRACEBACK = f"""Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Traceback (most recent call last):
   File "workers.py", line 7, in read
     raise self._meaning_of(error) from error
 sweep_tasks.errors.StoreBusy: any message of a worker
+
+The above exception was the direct cause of the following exception:
+
+spark_jobs.workers.WorkerError: {WorkerError(StoreBusy("any message of a worker", reason="locked"))}
  SQLSTATE: 38000
 """
 
 
 def test_an_error_in_a_worker_keeps_its_sentence_its_code_and_its_exit_code() -> None:
-    found = explained(PySparkException(TRACEBACK))
+    found = cause_of(PySparkException(TRACEBACK))
     assert isinstance(found, WorkerFailed)
-    assert found.raised is StoreBusy
+    assert (found.kind, found.field, found.reason) == ("StoreBusy", None, "locked")
     assert str(found) == "any message of a worker"
     assert (found.code, found.exit_code) == ("unavailable", EXIT_UNAVAILABLE)
 
 
 def test_an_error_that_is_none_of_ours_is_not_explained_away() -> None:
-    assert explained(PySparkException("ValueError: sweep_tasks.errors is not to blame")) is None
+    assert cause_of(PySparkException("ValueError: sweep_tasks.errors is not to blame")) is None
 
 
 def test_a_spark_that_can_not_start_its_java_says_so() -> None:
-    found = explained(PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}))
-    assert isinstance(found, JavaMissing)
+    found = cause_of(PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}))
+    assert isinstance(found, ProgramMissing)
     assert (found.field, found.reason) == ("java", "ended")

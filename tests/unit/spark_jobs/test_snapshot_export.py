@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spark_jobs.exports import Manifest, Written, manifest_of
 from spark_jobs.snapshot_export import main
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import (
     EXIT_BAD_INPUT,
     EXIT_CONFLICT,
     EXIT_NOT_FOUND,
     EXIT_UNAVAILABLE,
+    AlreadyExists,
     BadValue,
-    ExportMissing,
-    NotInitialised,
-    OtherExport,
+    NotFound,
     SnapshotSwept,
+    StoreMissing,
     SweepflowError,
     UnknownTable,
 )
+from sweep_tasks.export.files import Manifest, Written, manifest_of
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
 from tests.unit.spark_jobs.failing import failure_of
 
 
@@ -50,36 +51,36 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "exit_code", "field", "reason"),
+    ("given", "kind", "exit_code", "field", "reason"),
     [
-        ("--at 40", SnapshotSwept, EXIT_CONFLICT, None, None),
-        ("--at 101", BadValue, EXIT_BAD_INPUT, "timestamp", "in_the_future"),
-        ("--at -1", BadValue, EXIT_BAD_INPUT, "timestamp", "out_of_range"),
-        ("--tables shop.none", UnknownTable, EXIT_NOT_FOUND, None, None),
-        ("--tables shop.*,billing.*", UnknownTable, EXIT_NOT_FOUND, None, None),
-        ("--tables shop.orders[61:62)", BadValue, EXIT_BAD_INPUT, "tables", "has_rows"),
-        ("--tables shop", BadValue, EXIT_BAD_INPUT, "table", "malformed"),
-        ("--tables ,", BadValue, EXIT_BAD_INPUT, "tables", "empty"),
-        ("--to s3a://bucket/70", BadValue, EXIT_BAD_INPUT, "to", "not_a_folder"),
-        ("--to {folder}/60", OtherExport, EXIT_CONFLICT, "to", None),
-        ("--to {folder}", BadValue, EXIT_BAD_INPUT, "to", "not_empty"),
-        ("--since {folder}/50", ExportMissing, EXIT_NOT_FOUND, None, None),
-        ("--at 55 --since {folder}/60", BadValue, EXIT_BAD_INPUT, "since", "too_late"),
+        ({"at": 40}, SnapshotSwept, EXIT_CONFLICT, None, None),
+        ({"at": 101}, BadValue, EXIT_BAD_INPUT, "timestamp", "in_the_future"),
+        ({"at": -1}, BadValue, EXIT_BAD_INPUT, "timestamp", "out_of_range"),
+        ({"tables": ["shop.none"]}, UnknownTable, EXIT_NOT_FOUND, None, None),
+        ({"tables": ["shop.*", "billing.*"]}, UnknownTable, EXIT_NOT_FOUND, None, None),
+        ({"tables": ["shop.orders[61:62)"]}, BadValue, EXIT_BAD_INPUT, "tables", "has_rows"),
+        ({"tables": ["shop"]}, BadValue, EXIT_BAD_INPUT, "table", "malformed"),
+        ({"tables": []}, BadValue, EXIT_BAD_INPUT, "tables", "empty"),
+        ({"to": "s3a://bucket/70"}, BadValue, EXIT_BAD_INPUT, "to", "not_a_folder"),
+        ({"to": "{folder}/60"}, AlreadyExists, EXIT_CONFLICT, "to", None),
+        ({"to": "{folder}"}, BadValue, EXIT_BAD_INPUT, "to", "not_empty"),
+        ({"since": "{folder}/50"}, NotFound, EXIT_NOT_FOUND, None, None),
+        ({"at": 55, "since": "{folder}/60"}, BadValue, EXIT_BAD_INPUT, "since", "too_late"),
         ("--summary /no/such/folder/s.json", BadValue, EXIT_BAD_INPUT, "summary", None),
-        ("--store sqlite:////no/such/store.db", NotInitialised, EXIT_UNAVAILABLE, None, None),
+        ("--store sqlite:////no/such/store.db", StoreMissing, EXIT_UNAVAILABLE, "store", "missing_file"),
     ],
 )
 def test_what_can_not_be_exported_is_one_sentence_and_leaves_no_export(
     swept: Store,
     folder: Path,
     capsys: pytest.CaptureFixture[str],
-    arguments: str,
+    given: dict[str, Any] | str,
     kind: type[SweepflowError],
     exit_code: int,
     field: str | None,
     reason: str | None,
 ) -> None:
-    error = failure_of(main, order(folder, arguments))
+    error = failure_of(main, arguments(folder, given))
     assert (type(error), error.exit_code, error.field, error.reason) == (kind, exit_code, field, reason)
     said = capsys.readouterr()
     assert said.err == f"error: {error}\n"
@@ -89,27 +90,31 @@ def test_what_can_not_be_exported_is_one_sentence_and_leaves_no_export(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "names"),
+    ("given", "names"),
     [
-        ("--at 40", {"at": 40, "threshold": 50}),
-        ("--tables shop.none", {"table": TableRef("shop", "none")}),
-        ("--tables shop.*,billing.*", {"table": TableRef("billing", "*")}),
-        ("--to {folder}/60", {"folder": "{folder}/60", "ts": 60}),
-        ("--since {folder}/50", {"folder": "{folder}/50", "needed_by": None}),
+        ({"at": 40}, {"at": 40, "threshold": 50}),
+        ({"tables": ["shop.none"]}, {"table": TableRef("shop", "none")}),
+        ({"tables": ["shop.*", "billing.*"]}, {"table": TableRef("billing", "*")}),
+        ({"to": "{folder}/60"}, {"folder": "{folder}/60", "ts": 60}),
+        ({"since": "{folder}/50"}, {"folder": "{folder}/50", "needed_by": None}),
     ],
 )
-def test_the_error_has_what_is_in_the_way(swept: Store, folder: Path, arguments: str, names: dict[str, object]) -> None:
-    error = failure_of(main, order(folder, arguments))
-    found = {name: getattr(error, name) for name in names}
+def test_the_error_has_what_is_in_the_way(
+    swept: Store, folder: Path, given: dict[str, Any], names: dict[str, object]
+) -> None:
+    error = failure_of(main, arguments(folder, given))
+    found = {name: getattr(error, name, error.details.get(name)) for name in names}
     expected = {
         name: Path(value.format(folder=folder)) if isinstance(value, str) else value for name, value in names.items()
     }
     assert found == expected
 
 
-def order(folder: Path, arguments: str) -> list[str]:
-    """One that could be carried out, but for these arguments."""
-    return ["--tables", "shop.*", "--at", "70", "--to", f"{folder}/70", *arguments.format(folder=folder).split()]
+def arguments(folder: Path, given: dict[str, Any] | str) -> list[str]:
+    """An order that could be carried out, but for these fields or arguments."""
+    fields, others = (given, []) if isinstance(given, dict) else ({}, given.split())
+    order = {"tables": ["shop.*"], "at": 70, "to": "{folder}/70"} | fields
+    return ["--order", json.dumps(order).replace("{folder}", str(folder)), *others]
 
 
 def test_an_export_that_is_there_is_told_about_again(
@@ -118,8 +123,7 @@ def test_an_export_that_is_there_is_told_about_again(
     """Its timestamp need not be readable any more."""
     Thresholds(swept).raise_strategy(SweepStrategy.CONSERVATIVE, 90)
     file = folder / "summary.json"
-    arguments = ["--tables", "shop.*", "--at", "60", "--to", f"{folder}/60", "--summary", str(file)]
-    assert main(arguments) == 0
+    assert main([*arguments(folder, {"at": 60, "to": "{folder}/60"}), "--summary", str(file)]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["kind"], summary["ts"], summary["puts"], summary["made"]) == ("full", 60, 2, False)
     assert json.loads(file.read_text()) == summary

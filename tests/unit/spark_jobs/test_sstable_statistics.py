@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.sstable_statistics import main, measuring
-from sweep_tasks.compaction.dump import Tools
 from sweep_tasks.compaction.node_files import Order
-from sweep_tasks.compaction.nodes import Node
-from sweep_tasks.compaction.reach import HERE
-from sweep_tasks.errors import BadValue, UnknownNode
-from sweep_tasks.store.cassandra.options import PhysicalTable
+from sweep_tasks.errors import BadValue, NotFound
+from sweep_tasks.sstables.dump import Tools
+from sweep_tasks.sstables.files import HERE
+from sweep_tasks.sstables.nodes import Node
+from sweep_tasks.store.contract import PhysicalTable
 from tests.unit.spark_jobs.failing import failure_of
 
 
@@ -83,5 +83,5 @@ def test_without_a_node_everything_has_to_be_given(data: Path, tmp_path: Path, m
 
 def test_a_node_that_is_not_in_the_settings_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     error = failure_of(main, ["--node", "cassandra9"])
-    assert (type(error), error.exit_code) == (UnknownNode, 3)
+    assert (type(error), error.exit_code) == (NotFound, 3)
     assert "cassandra9" in capsys.readouterr().err

@@ -9,40 +9,46 @@ from typing import Any
 import pytest
 
 from spark_jobs.targeted_sweep import main
-from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE, BadValue, NotInitialised
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE, BadValue, StoreMissing
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
-from sweep_tasks.timestamps.puncher import Punch, Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from tests.support.lines import words_in
 from tests.unit.spark_jobs.failing import failure_of
 
 THOROUGH = SweepStrategy.THOROUGH
-ORDER = ["--strategy", "thorough", "--shard", "0"]
+ORDER: dict[str, Any] = {"strategy": "thorough", "shard": 0}
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
 def history(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """The store of the settings: at hour n of 1970 the timestamp was 1000 n."""
+    """The store of the settings: at hour n of 1970 the timestamp was 1000 n. No clock of today is too far from that."""
     for hour in range(6):
-        Puncher(sqlite).record(Punch(hour * HOUR_MS, 1_000 * hour))
+        ClockHistory(sqlite).record(ClockSample(hour * HOUR_MS, 1_000 * hour))
     TimestampService(sqlite).move_past(5_000)
     monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
+    monkeypatch.setenv("SWEEPFLOW_CLOCK_STEP_MAX_S", "0")
     return sqlite
 
 
-def swept(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code = main([*ORDER, *arguments])
+def arguments(*others: str, **given: Any) -> list[str]:
+    return ["--order", json.dumps(ORDER | given), *others]
+
+
+def swept(capsys: pytest.CaptureFixture[str], *others: str, **given: Any) -> dict[str, Any]:
+    code = main(arguments(*others, **given))
     said = capsys.readouterr()
     assert code == 0, said.err
-    document: dict[str, Any] = json.loads(said.out)
+    document: dict[str, Any] = json.loads(said.out.splitlines()[-1])
     return document
 
 
 def test_nothing_to_do_is_a_summary_too(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = swept(capsys, "--stop-at", "4000")
+    summary = swept(capsys, stop_at=4_000)
     assert summary["engine"] == "idle"
     assert (summary["strategy"], summary["shard"], summary["sweep_ts"]) == ("thorough", 0, 4_000)
     assert (summary["progress_before"], summary["progress"], summary["stopped"]) == (-1, 3_999, None)
@@ -63,27 +69,27 @@ def test_the_summary_file_holds_what_was_printed_and_nothing_lies_beside_it(
 def test_a_run_goes_as_far_as_the_end_of_its_interval(
     until: str, history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert swept(capsys, "--until", until)["sweep_ts"] == 3_000
+    assert swept(capsys, until=until)["sweep_ts"] == 3_000
 
 
 def test_a_timestamp_to_stop_at_lowers_how_far_it_goes_and_never_raises_it(
     history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     until = "1970-01-01T03:00:00Z"
-    assert swept(capsys, "--until", until, "--stop-at", "2000")["sweep_ts"] == 2_000
-    assert swept(capsys, "--until", until, "--stop-at", "4000")["sweep_ts"] == 3_000
+    assert swept(capsys, until=until, stop_at=2_000)["sweep_ts"] == 2_000
+    assert swept(capsys, until=until, stop_at=4_000)["sweep_ts"] == 3_000
 
 
 def test_a_store_that_is_named_stands_above_the_setting(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////no/such/store.db")
-    assert failure_of(main, ORDER).exit_code == EXIT_UNAVAILABLE
-    assert main([*ORDER, "--store", sqlite_url]) == 0
+    assert failure_of(main, arguments()).exit_code == EXIT_UNAVAILABLE
+    assert main(arguments("--store", sqlite_url)) == 0
 
 
 def test_a_dry_run_tells_and_changes_nothing(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = swept(capsys, "--dry-run", "--stop-at", "4000")
+    summary = swept(capsys, dry_run=True, stop_at=4_000)
     assert summary["dry_run"]
     assert Progress(history).of(THOROUGH, 0) == -1
     assert Thresholds(history).of_strategy(THOROUGH) == 0
@@ -92,50 +98,84 @@ def test_a_dry_run_tells_and_changes_nothing(history: Store, capsys: pytest.Capt
 def test_a_dry_run_may_ask_about_a_shard_that_is_yet_to_come(
     history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert swept(capsys, "--shard", "1", "--dry-run")["shard"] == 1
+    assert swept(capsys, shard=1, dry_run=True)["shard"] == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "field", "reason"),
+    ("given", "field", "reason"),
     [
-        (["--shard", "1"], "shard", "unknown"),
-        (["--shard", "256"], "shard", "out_of_range"),
-        (["--shard", "-1"], "shard", "out_of_range"),
-        (["--until", "soon"], "until", None),
-        (["--until", "PT1H"], "until", None),
-        (["--stop-at", "-5"], "stop_at", "out_of_range"),
-        (["--max-entries", "-1"], "max_entries", None),
-        (["--max-seconds", "-0.5"], "max_seconds", None),
+        ({"shard": 1}, "shard", "unknown"),
+        ({"shard": 256}, "shard", "out_of_range"),
+        ({"shard": -1}, "shard", "out_of_range"),
+        ({"shard": "first"}, "shard", None),
+        ({"until": "soon"}, "until", None),
+        ({"until": "PT1H"}, "until", None),
+        ({"stop_at": -5}, "stop_at", "out_of_range"),
+        ({"max_entries": -1}, "max_entries", None),
+        ({"max_seconds": -0.5}, "max_seconds", None),
+        ({"strategy": "nothing"}, "strategy", None),
+        ({"attempt": ["a_dag", "monday", "a.task", "first", -1]}, "attempt", None),
+        ({"max_entires": 5}, "max_entires", None),
+    ],
+)
+def test_an_order_that_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
+    given: dict[str, Any], field: str, reason: str | None, history: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_refused(arguments(**given), field, reason, history, capsys)
+
+
+@pytest.mark.parametrize(
+    ("others", "field", "reason"),
+    [
+        (["--order", "/no/such/order.json"], "order", "unreadable"),
+        (["--order", "{"], "order", None),
         (["--store", "postgres://somewhere"], "store", "unknown"),
         (["--summary", "/no/such/folder/summary.json"], "summary", None),
         (["--summary", "/"], "summary", None),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
-    arguments: list[str], field: str, reason: str | None, history: Store, capsys: pytest.CaptureFixture[str]
+def test_an_argument_that_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
+    others: list[str], field: str, reason: str | None, history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = Puncher(history).last()
-    error = failure_of(main, [*ORDER, *arguments])
+    check_refused(arguments(*others), field, reason, history, capsys)
+
+
+def check_refused(
+    given: list[str], field: str, reason: str | None, history: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = ClockHistory(history).last()
+    error = failure_of(main, given)
     assert (type(error), error.exit_code, error.field, error.reason) == (BadValue, EXIT_BAD_INPUT, field, reason)
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == f"error: {error}\n"
     assert said.err.count("\n") == 1
-    assert Puncher(history).last() == before
+    assert ClockHistory(history).last() == before
     assert Progress(history).of(THOROUGH, 0) == -1
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/typing-error.db"
-    error = failure_of(main, [*ORDER, "--store", url])
-    assert (type(error), error.exit_code) == (NotInitialised, EXIT_UNAVAILABLE)
+    error = failure_of(main, arguments("--store", url))
+    assert (type(error), error.exit_code) == (StoreMissing, EXIT_UNAVAILABLE)
     assert capsys.readouterr().err == f"error: {error}\n"
     assert url in str(error)
     assert not (tmp_path / "typing-error.db").exists()
 
 
 def test_a_strategy_that_is_never_swept_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--strategy", "nothing", "--shard", "0"])
-    assert ended.value.code == EXIT_BAD_INPUT
-    assert "'conservative', 'thorough'" in capsys.readouterr().err
+    assert failure_of(main, arguments(strategy="nothing")).exit_code == EXIT_BAD_INPUT
+    assert {"conservative", "thorough"} <= set(words_in(capsys.readouterr().err))
+
+
+def test_an_order_may_be_in_a_file(history: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(ORDER | {"stop_at": 3_000}))
+    assert swept(capsys, "--order", str(file))["sweep_ts"] == 3_000
+
+
+def test_a_job_that_was_given_a_horizon_does_not_measure_it_again(
+    history: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Thresholds(history).raise_strategy(THOROUGH, 2_500)
+    assert swept(capsys, measured=[2_500, 9_000_000, False])["sweep_ts"] == 2_500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.windows import Cut, Windows, cuts, stretches
+from spark_jobs.frames import Cut, Windows, cuts, stretches
 from sweep_tasks.encoding import var_long
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.encoding import FINE

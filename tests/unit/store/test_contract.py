@@ -1,4 +1,4 @@
-"""The contract, on every store there is."""
+"""The conformance suite of the store contract, on every store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from sweep_tasks.model import (
     SweepStrategy,
     TableMetadata,
     TableRef,
+    TableState,
     Version,
     VersionRange,
 )
 from sweep_tasks.store import Change, Store
-from sweep_tasks.store.system import LEASES, SYSTEM_TABLES
+from sweep_tasks.store.faults import FaultyStore
+from sweep_tasks.store.schema import LEASES, SYSTEM_TABLES
 from tests.support.clock import ManualClock
 
 A = Cell(b"row-a", b"one")
@@ -36,6 +38,29 @@ def put(store: Store, table: TableRef, *versions: tuple[Cell, int, bytes]) -> No
 
 def stored(store: Store, table: TableRef) -> list[tuple[Cell, int]]:
     return [(cell, ts) for cell, ts, _ in store.scan_versions(table).items]
+
+
+def drop(store: Store, table: TableRef, mark: int) -> TableMetadata:
+    """Its row afterwards. What it held is still there."""
+    active = store.tables([table])[table]
+    gone = active.announced(TableState.DROPPING, "me").decided(mark)
+    assert store.alter_table(table, active, gone)
+    return gone
+
+
+class TestCapabilities:
+    def test_a_store_implements_the_capabilities_that_it_declares(self, store: Store) -> None:
+        table = TableRef.parse("app.orders")
+        store.create_table(table, TableMetadata())
+        tombstones, vacuum = store.capabilities.tombstones, store.capabilities.vacuum
+        if tombstones:
+            assert tombstones.physical_tables()[table].table == table
+        if vacuum:
+            assert vacuum.size() == store.size()
+            assert vacuum.how_to_vacuum() in ("vacuum", "incremental_vacuum")
+
+    def test_a_wrapped_store_has_the_capabilities_of_the_inner_one(self, store: Store) -> None:
+        assert FaultyStore(store).capabilities == store.capabilities
 
 
 class TestTables:
@@ -69,13 +94,59 @@ class TestTables:
         assert not store.alter_table(table, before, before)
         assert store.tables([table]) == {table: after}
 
-    def test_a_dropped_table_is_gone_with_all_it_held(self, store: Store, table: TableRef) -> None:
+    def test_a_table_that_is_gone_keeps_its_row_and_nothing_else(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"))
-        assert store.drop_table(table)
-        assert not store.drop_table(table)
+        incarnation = store.tables([table])[table].incarnation
+        gone = drop(store, table, 7)
         assert store.tables([table]) == {}
-        store.create_table(table, TableMetadata())
+        assert store.tables() == SYSTEM_TABLES
+        assert store.catalog_rows([table]) == {table: gone}
+        assert (gone.mark, gone.owner, gone.incarnation) == (7, None, incarnation)
+        with pytest.raises(UnknownTable):
+            store.scan_versions(table)
+        assert store.remove_table(table, incarnation)
+        assert not store.remove_table(table, incarnation)
+
+    def test_a_table_that_is_gone_stays_gone(self, store: Store, table: TableRef) -> None:
+        gone = drop(store, table, 7)
+        with pytest.raises(UnknownTable):
+            store.alter_table(table, gone, gone.rolled_back())
+        assert not store.create_table(table, TableMetadata()), "it takes the place of none, and one is there"
+        assert store.catalog_rows([table]) == {table: gone}
+
+    def test_its_successor_takes_its_place_and_nothing_of_what_it_held(self, store: Store, table: TableRef) -> None:
+        put(store, table, (A, 5, b"v"))
+        gone = drop(store, table, 7)
+        new = TableMetadata(SweepStrategy.THOROUGH, mark=8, incarnation=gone.incarnation + 1)
+        assert store.create_table(table, new, gone)
+        assert not store.create_table(table, new, gone)
+        assert store.tables([table]) == {table: new}
         assert stored(store, table) == []
+
+    def test_a_removal_that_comes_late_does_not_reach_the_successor(self, store: Store, table: TableRef) -> None:
+        gone = drop(store, table, 7)
+        store.create_table(table, TableMetadata(mark=8, incarnation=gone.incarnation + 1), gone)
+        put(store, table, (A, 9, b"v"))
+        store.remove_table(table, gone.incarnation)
+        assert stored(store, table) == [(A, 9)]
+
+    def test_what_is_not_gone_can_t_be_removed_or_replaced(self, store: Store, table: TableRef) -> None:
+        put(store, table, (A, 5, b"v"))
+        standing = store.tables([table])[table]
+        assert not store.remove_table(table, standing.incarnation)
+        assert not store.create_table(table, TableMetadata(incarnation=standing.incarnation + 1), standing)
+        assert stored(store, table) == [(A, 5)]
+
+    def test_an_announcement_changes_nothing_of_what_is_there(self, store: Store, table: TableRef) -> None:
+        put(store, table, (A, 5, b"v"))
+        active = store.tables([table])[table]
+        announced = active.announced(TableState.TRUNCATING, "me")
+        assert store.alter_table(table, active, announced)
+        assert store.tables([table]) == {table: announced}
+        assert stored(store, table) == [(A, 5)]
+        assert not store.alter_table(table, active.announced(TableState.TRUNCATING, "other"), active)
+        assert store.alter_table(table, announced, announced.rolled_back())
+        assert store.tables([table]) == {table: active}
 
     def test_a_truncated_table_is_empty_and_still_there(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"), (B, 6, b"v"))
@@ -375,7 +446,7 @@ class TestRegisters:
         assert store.put_if_absent(LEASES, {B: b"new"}) == {B: b"new"}
         assert store.update(LEASES, C, lambda old: b"had " + (old or b"nothing")) == b"had nothing"
 
-    def test_a_change_with_a_time_to_live_starts_it_anew(self, store: Store, clock: ManualClock) -> None:
+    def test_a_change_with_a_time_to_live_restarts_it(self, store: Store, clock: ManualClock) -> None:
         store.put_if_absent(LEASES, {A: b"x"}, ttl_ms=1_000)
         clock.advance(0.9)
         assert store.compare_and_set(LEASES, A.row, {A.column: Change(b"x", b"x")}, ttl_ms=1_000)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 from pathlib import Path
 
 import pytest
 
-from sweep_tasks.config import Settings
+from sweep_tasks.config import Settings, load_settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import read_var_long, var_long
-from sweep_tasks.errors import ForeignStore, NewerSchema, NotInitialised, StoreBusy
-from sweep_tasks.model import Cell, TableMetadata, TableRef, Version, VersionRange
-from sweep_tasks.opening import open_store
+from sweep_tasks.errors import NotInitialised, OtherSchema, StoreBusy, StoreError, StoreMissing
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, TableState, Version, VersionRange
 from sweep_tasks.store import Change, Store
+from sweep_tasks.store.schema import LEASES, MARKS_MOVE_AT, SYSTEM_TABLES, THRESHOLDS, old_mark
 from sweep_tasks.store.sqlite import SQLiteStore
-from sweep_tasks.store.sqlite.schema import STEPS
-from sweep_tasks.store.system import LEASES, SYSTEM_TABLES
+from sweep_tasks.store.sqlite.schema import STEPS, add_table, physical_name, quoted
+from sweep_tasks.tables.catalog import Catalog
+from tests.support.errors import having
 from tests.support.processes import in_processes
 
 WRITERS = 8
 COUNTER = Cell(b"counter", b"v")
 TABLE = TableRef.parse("app.items")
+DROPPED = TableRef.parse("app.dropped")
 A = Cell(b"a", b"c")
 
 
@@ -44,16 +49,16 @@ def count_up(_: int, url: str, times: int) -> int:
 
 
 def write_rows(number: int, url: str, rounds: int) -> int:
-    """Each call writes the same mark to a hundred cells; a reader must never see a mix. How many looks it took."""
-    looks = 0
+    """Each call writes the same mark to a hundred cells; a reader must never see a mix. Returns the number of reads."""
+    reads = 0
     cells = [Cell(b"%03d" % n, b"c") for n in range(100)]
     with open_store(url, Settings()) as store:
         for turn in range(rounds):
             store.put(7, {TABLE: dict.fromkeys(cells, b"%d-%d" % (number, turn))})
             seen = {version.value for version in store.get(TABLE, dict.fromkeys(cells, 8)).values()}
             assert len(seen) == 1, "a torn write was seen"
-            looks += 1
-    return looks
+            reads += 1
+    return reads
 
 
 def test_no_call_about_some_cells_goes_over_a_whole_table(sqlite_url: str) -> None:
@@ -62,8 +67,8 @@ def test_no_call_about_some_cells_goes_over_a_whole_table(sqlite_url: str) -> No
     opened = SQLiteStore(sqlite_url.removeprefix("sqlite:///"))
     with opened as store:
         store.create_table(TABLE, TableMetadata())
-        connection = opened.connections.get()
-        connection.set_trace_callback(said.append)
+        with opened.connections.reading() as connection:
+            connection.set_trace_callback(said.append)
         store.put(7, {TABLE: dict.fromkeys(cells, b"v")})
         store.get(TABLE, dict.fromkeys(cells, 8))
         store.newest(TABLE, dict.fromkeys(cells, 8))
@@ -141,25 +146,31 @@ def test_a_locked_store_says_so_and_changes_nothing(tmp_path: Path) -> None:
         store.put(5, {TABLE: {A: b"v"}})
 
 
-def test_a_table_dropped_and_created_anew_by_another_process_is_found(tmp_path: Path) -> None:
+def test_a_table_dropped_and_created_again_by_another_process_is_found(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     SQLiteStore.initialise(path)
     with SQLiteStore(path) as here, SQLiteStore(path) as there:
         here.create_table(TABLE, TableMetadata())
         here.put(5, {TABLE: {A: b"old"}})
-        there.drop_table(TABLE)
-        there.create_table(TABLE, TableMetadata())
+        Catalog(there).drop(TABLE)
+        Catalog(there).create(TABLE, TableMetadata())
         here.put(6, {TABLE: {A: b"new"}})
         assert there.timestamps(TABLE, [A]) == {A: [6]}
 
 
 class TestOpening:
-    def test_a_store_that_was_never_initialised_is_refused_and_not_created(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_there_is_missing_and_not_created(self, tmp_path: Path) -> None:
         path = tmp_path / "nothing.db"
-        with pytest.raises(NotInitialised) as refused:
+        with pytest.raises(StoreMissing) as refused:
             SQLiteStore(path)
-        assert refused.value.where == f"sqlite:///{path}"
+        assert (refused.value.where, refused.value.reason) == (f"sqlite:///{path}", "missing_file")
         assert not path.exists()
+
+    def test_a_folder_that_is_not_there_is_not_created_for_a_new_store(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreMissing) as refused:
+            SQLiteStore.initialise(tmp_path / "not" / "mounted" / "store.db")
+        assert refused.value.reason == "missing_folder"
+        assert list(tmp_path.iterdir()) == []
 
     def test_an_empty_file_is_not_a_store_until_it_is_initialised(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.db"
@@ -186,14 +197,14 @@ class TestOpening:
         other.execute("CREATE TABLE theirs (x)")
         other.close()
         for use in (SQLiteStore.initialise, SQLiteStore):
-            with pytest.raises(ForeignStore) as refused:
+            with pytest.raises(StoreError) as refused:
                 use(path)
             assert refused.value.reason == "another_program"
 
     def test_a_file_that_is_no_database_is_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / "notes.txt"
         path.write_text("dear diary, " * 100)
-        with pytest.raises(ForeignStore) as refused:
+        with pytest.raises(StoreError) as refused:
             SQLiteStore.initialise(path)
         assert refused.value.reason == "not_sqlite"
         assert path.read_text().startswith("dear diary")
@@ -202,10 +213,10 @@ class TestOpening:
         path = tmp_path / "store.db"
         later = [*STEPS, note_of_a_later_version]
         SQLiteStore.initialise(path, steps=later)
-        with pytest.raises(NewerSchema) as refused:
+        with pytest.raises(OtherSchema, check=having(is_older=False)) as refused:
             SQLiteStore(path)
         assert (refused.value.found, refused.value.known) == (len(later), len(STEPS))
-        with pytest.raises(NewerSchema):
+        with pytest.raises(OtherSchema, check=having(is_older=False)):
             SQLiteStore.initialise(path)
         SQLiteStore(path, steps=later).close()
 
@@ -249,3 +260,64 @@ def initialise(_: int, path: str) -> bool:
 def note_of_a_later_version(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE later_version (text)")
     connection.execute("INSERT INTO later_version VALUES ('migrated')")
+
+
+class TestMarksOfAnOlderStore:
+    """They stood among the thresholds; a table that was dropped had nothing else left."""
+
+    def opened(self, path: Path) -> SQLiteStore:
+        before = STEPS[:MARKS_MOVE_AT]
+        SQLiteStore.initialise(path, steps=before)
+        with sqlite3.connect(path) as old:
+            numbers = {name: number for number, name, *_ in old.execute("SELECT * FROM catalog")}
+            thresholds = quoted(physical_name(THRESHOLDS, numbers[str(THRESHOLDS)]))
+            for table, mark in ((TABLE, 70), (DROPPED, 80)):
+                row, column = old_mark(table)
+                old.execute(f"INSERT INTO {thresholds} VALUES (?, ?, ?, NULL)", (row, column, var_long(mark)))
+            add_table(old, TABLE, TableMetadata(SweepStrategy.THOROUGH))
+        old.close()
+        return SQLiteStore(path)
+
+    def test_move_into_the_catalog(self, tmp_path: Path) -> None:
+        with self.opened(tmp_path / "store.db") as store:
+            rows = store.catalog_rows([TABLE, DROPPED])
+            assert rows[TABLE] == TableMetadata(SweepStrategy.THOROUGH, mark=70)
+            assert (rows[DROPPED].state, rows[DROPPED].mark) == (TableState.GONE, 80)
+            assert DROPPED not in store.tables()
+
+    def test_a_table_that_was_dropped_there_is_created_again_as_another_incarnation(self, tmp_path: Path) -> None:
+        with self.opened(tmp_path / "store.db") as store:
+            TimestampService(store).move_past(90)
+            Catalog(store).create(DROPPED, TableMetadata())
+            made = store.tables([DROPPED])[DROPPED]
+            assert (made.incarnation, made.mark) == (2, 91)
+            store.put(95, {DROPPED: {A: b"v"}})
+            assert store.timestamps(DROPPED, [A]) == {A: [95]}
+
+
+class TestPrivacy:
+    @staticmethod
+    def modes(path: Path) -> dict[str, int]:
+        """While the store is open, so that its log and its index are there."""
+        settings = load_settings(store=f"sqlite:///{path}")
+        with open_store(settings.store, settings) as store:
+            TimestampService(store).fresh()
+            return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+
+    @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+    def test_a_new_store_is_for_its_owner_alone(self, tmp_path: Path, umask: int) -> None:
+        before = os.umask(umask)
+        try:
+            SQLiteStore.initialise(tmp_path / "store.db")
+            assert self.modes(tmp_path / "store.db") == dict.fromkeys(
+                ("store.db", "store.db-wal", "store.db-shm"), 0o600
+            )
+        finally:
+            os.umask(before)
+
+    def test_one_that_was_opened_to_others_stays_open(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        SQLiteStore.initialise(path)
+        path.chmod(0o664)
+        SQLiteStore.initialise(path)
+        assert self.modes(path) == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), 0o664)

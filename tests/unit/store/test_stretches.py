@@ -1,4 +1,4 @@
-"""Several who share the scan of a table: part of the contract, on every store there is."""
+"""Scans of one table that are shared by several processes: part of the contract, on every store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_stretch_holds_about_its_share(store: Store, table: TableRef) -> None:
     assert max(sizes) < 2 * 250
 
 
-def test_how_much_of_a_stretch_lies_before_a_row_rises_as_a_scan_goes_on(store: Store, table: TableRef) -> None:
+def test_the_share_of_a_stretch_before_a_row_rises_during_a_scan(store: Store, table: TableRef) -> None:
     store.put(5, {table: {Cell(b"row-%05d" % row, b"c"): b"v" for row in range(1_000)}})
     _, second, third, *_ = store.stretches(table, 5)
     for stretch in (second, third):

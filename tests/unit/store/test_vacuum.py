@@ -73,7 +73,7 @@ def test_again_changes_nothing(made: Made) -> None:
     assert made.store.vacuum().after == first
 
 
-def test_while_somebody_writes_it_is_refused_and_nothing_changed(made: Made) -> None:
+def test_during_a_write_it_is_refused_and_nothing_changes(made: Made) -> None:
     before, contents = made.store.size(), made.contents()
     with closing(sqlite3.connect(made.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -84,7 +84,7 @@ def test_while_somebody_writes_it_is_refused_and_nothing_changed(made: Made) -> 
     assert (made.store.size(), made.contents()) == (before, contents)
 
 
-def test_while_somebody_reads_it_is_done_and_says_that_the_file_shrinks_later(made: Made) -> None:
+def test_during_a_read_it_is_done_and_reports_that_the_file_shrinks_later(made: Made) -> None:
     contents = made.contents()
     with closing(sqlite3.connect(made.path, isolation_level=None)) as other:
         other.execute("BEGIN")
@@ -94,7 +94,7 @@ def test_while_somebody_reads_it_is_done_and_says_that_the_file_shrinks_later(ma
         other.execute("ROLLBACK")
 
 
-def test_a_disk_without_room_for_a_second_copy_is_named_before_anything_is_done(
+def test_a_disk_without_space_for_a_second_file_is_reported_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with half_empty(tmp_path / "store.db", "vacuum") as made:

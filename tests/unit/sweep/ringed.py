@@ -1,4 +1,4 @@
-"""A store in memory whose rows have places on Cassandra's ring: for what is counted by ranges."""
+"""A store in memory whose rows have tokens on Cassandra's ring, for what is counted by ranges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.store.system import SYSTEM_TABLES
+from sweep_tasks.store.schema import SYSTEM_TABLES
 from tests.support.clock import ManualClock
 
 

@@ -1,14 +1,15 @@
-"""How much was written to each table, counted by those who sweep it."""
+"""The number of writes to each table, counted by its sweeps."""
 
 from __future__ import annotations
 
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.sweep.activity import NONE, Activity, Written, written
-from sweep_tasks.sweep.engine import SweepOptions
+from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.run import Sweeper
+from sweep_tasks.sweep.summary import written
+from sweep_tasks.tables.activity import NONE, Activity, Written
 from sweep_tasks.transactions import TransactionManager
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, A, B
@@ -25,18 +26,18 @@ def test_each_cell_counts_once_as_its_latest_entry_left_it() -> None:
     assert written(entries) == {TABLE: Written(1, 1), OTHER: Written(0, 1)}
 
 
-def test_shards_and_strategies_add_up_and_a_scan_begins_anew(store: Store) -> None:
+def test_shards_and_strategies_add_up_and_a_scan_resets_the_sums(store: Store) -> None:
     activity = Activity(store)
     activity.add(CONSERVATIVE, 0, {TABLE: Written(5, 1), OTHER: Written(1, 0)})
     activity.add(CONSERVATIVE, 1, {TABLE: Written(2, 2)})
     activity.add(THOROUGH, 0, {TABLE: Written(1, 0)})
     assert activity.since_last_scan([TABLE, OTHER]) == {TABLE: Written(8, 3), OTHER: Written(1, 0)}
-    activity.scanned(TABLE, activity.ever(TABLE))
+    activity.record_scan(TABLE, activity.ever(TABLE))
     activity.add(CONSERVATIVE, 0, {TABLE: Written(1, 1)})
     assert activity.since_last_scan([TABLE, OTHER]) == {TABLE: Written(1, 1), OTHER: Written(1, 0)}
 
 
-def test_a_table_that_nobody_wrote_to_was_not_written_to(store: Store) -> None:
+def test_a_table_without_writes_has_no_activity(store: Store) -> None:
     assert Activity(store).since_last_scan([TABLE]) == {TABLE: NONE}
 
 

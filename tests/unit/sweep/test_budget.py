@@ -1,4 +1,4 @@
-"""A run that may not do everything at once, and the next that goes on."""
+"""A run with a budget, and the next run that continues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import sweep_tasks.queue.writer as writer_module
 from sweep_tasks.model import Cell, TableRef
 from sweep_tasks.store.faults import Call, FaultyStore
-from sweep_tasks.sweep.budget import UNLIMITED, Budget, Spending
+from sweep_tasks.sweep.order import UNLIMITED, Budget, Spending
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import Summary
 from tests.support.clock import ManualClock
@@ -57,7 +57,7 @@ class TestSpending:
 
 
 class TestRuns:
-    def test_entries_are_a_limit_and_the_next_run_goes_on(self, world: World) -> None:
+    def test_entries_are_a_limit_and_the_next_run_continues(self, world: World) -> None:
         for start in range(10, 20):
             world.write(start, start + 30, [Cell(b"r%d" % (start % 3), b"c")])
         runs = runs_until_done(world, 100, Budget(entries=4))

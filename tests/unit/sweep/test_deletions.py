@@ -1,4 +1,4 @@
-"""What a sweep deletes is counted by table and range, kept by days, and taken off where a node was compacted since."""
+"""What a sweep deletes is counted by table and range, kept by days, and subtracted after a node was compacted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.faults import Call, FaultyStore
-from sweep_tasks.store.system import DELETIONS
-from sweep_tasks.sweep.deletions import DAY_MS, MOST_DAYS, Deletions, Left
-from sweep_tasks.sweep.engine import ShardSweep
+from sweep_tasks.store.schema import DELETIONS
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.tally import Kind, Tally
+from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.tables.deletions import DAY_MS, MOST_DAYS, Deletions, Kind, Left, Tally
 from tests.support.clock import ManualClock
 from tests.unit.sweep.ringed import RingedStore, ringed_store
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, C, World, sweep
@@ -63,7 +62,9 @@ class TestWhatASweepCounts:
             world.write(start, start + 1, [A], table=THOROUGH_TABLE, delete=delete)
         assert world.sweep(100, THOROUGH).tombstones == {str(THOROUGH_TABLE): 2}
 
-    def test_aborted_writes_that_go_once_more_are_counted_too(self, ringed: RingedStore, clock: ManualClock) -> None:
+    def test_aborted_writes_that_are_deleted_once_more_are_counted_too(
+        self, ringed: RingedStore, clock: ManualClock
+    ) -> None:
         world = World(ringed, clock)
         world.write(10, -1, [A])
         world.sweep(1_000, grace_s=0)
@@ -133,7 +134,7 @@ class TestCompactedSince:
         deletions = Deletions(memory)
         deletions.add(tally(TABLE, Kind.RANGES, -5, 5, 50), LATER_MS - 12 * DAY_MS)
         deletions.add(tally(TABLE, Kind.RANGES, 5), LATER_MS - 2 * DAY_MS)
-        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 10)
+        deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS, 0, 10)
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 3
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "two"))["ranges"] == 4
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS))["ranges"] == 4
@@ -141,44 +142,44 @@ class TestCompactedSince:
     def test_a_node_that_was_compacted_everywhere_has_nothing_left(self, memory: Store) -> None:
         deletions = Deletions(memory)
         deletions.add(tally(), LATER_MS - 12 * DAY_MS)
-        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, LEAST_TOKEN, GREATEST_TOKEN)
+        deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS, LEAST_TOKEN, GREATEST_TOKEN)
         assert deletions.left(TABLE, GRACE_S, LATER_MS, "one") is None
 
     def test_however_many_compactions_there_were_none_is_forgotten(self, memory: Store) -> None:
         deletions = Deletions(memory)
         deletions.add(tally(TABLE, Kind.RANGES, *range(100)), 0)
         for number in range(99):
-            deletions.compacted(TABLE, "one", GRACE_S, LATER_MS + number, number, number)
+            deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS + number, number, number)
         assert numbers(deletions.left(TABLE, GRACE_S, 2 * LATER_MS, "one"))["ranges"] == 1
 
     def test_what_is_deleted_where_it_was_compacted_before_is_left_there(self, memory: Store) -> None:
         deletions = Deletions(memory)
         for day in (0, 20):
             deletions.add(tally(TABLE, Kind.RANGES, 5), day * DAY_MS)
-            deletions.compacted(TABLE, "one", GRACE_S, 15 * DAY_MS, 0, 10)
+            deletions.record_compaction(TABLE, "one", GRACE_S, 15 * DAY_MS, 0, 10)
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 1
 
     def test_it_stays_so_though_gc_grace_is_longer_by_now(self, memory: Store) -> None:
         deletions = Deletions(memory)
         deletions.add(tally(), 0)
-        deletions.compacted(TABLE, "one", GRACE_S, 11 * DAY_MS, 0, 0)
+        deletions.record_compaction(TABLE, "one", GRACE_S, 11 * DAY_MS, 0, 0)
         assert deletions.left(TABLE, 20 * GRACE_S, 12 * DAY_MS, "one") is None
 
-    def test_a_list_of_compactions_as_it_was_kept_once_tells_nothing(self, memory: Store) -> None:
+    def test_a_list_of_compactions_in_the_old_format_is_ignored(self, memory: Store) -> None:
         deletions = Deletions(memory)
         deletions.add(tally(), 0)
-        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
+        deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
         (kept,) = [cell for cell, _ in memory.scan_registers(DELETIONS).items if cell.column == b"none"]
         memory.update(DELETIONS, kept, lambda _: b"[[0, 0, 7]]")
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 1
-        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
+        deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
         assert deletions.left(TABLE, GRACE_S, LATER_MS, "one") is None
 
     def test_a_table_that_is_dropped_is_forgotten(self, memory: Store) -> None:
         deletions = Deletions(memory)
         deletions.add(tally(), LATER_MS)
         deletions.add(tally(THOROUGH_TABLE), LATER_MS)
-        deletions.compacted(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
+        deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS, 0, 0)
         deletions.forget(TABLE)
         assert deletions.left(TABLE, GRACE_S, LATER_MS) is None
         assert deletions.left(THOROUGH_TABLE, GRACE_S, LATER_MS)
@@ -195,7 +196,7 @@ class TestManyDays:
             deletions.add(tally(TABLE, Kind.RANGES, *[0] * (10 if day else 50_000)), day * DAY_MS)
             left = deletions.left(TABLE, GRACE_S, day * DAY_MS, "one")
             if left and left.droppable.tombstone_histogram().dense_ranges(1_000):
-                deletions.compacted(TABLE, "one", GRACE_S, day * DAY_MS, LEAST_TOKEN, GREATEST_TOKEN)
+                deletions.record_compaction(TABLE, "one", GRACE_S, day * DAY_MS, LEAST_TOKEN, GREATEST_TOKEN)
                 compacted.append(day)
         assert compacted == [11, 111], "on the second of these days a hundred days have added up"
 
@@ -206,12 +207,12 @@ class TestManyDays:
         lower = [LEAST_TOKEN + number * (2**63 // 300) for number in range(300)]
         upper = [token + 2**63 for token in lower]
         deletions.add(tally(TABLE, Kind.RANGES, *lower), 0)
-        deletions.compacted(TABLE, "one", GRACE_S, 11 * DAY_MS, LEAST_TOKEN, -1)
+        deletions.record_compaction(TABLE, "one", GRACE_S, 11 * DAY_MS, LEAST_TOKEN, -1)
         deletions.add(tally(TABLE, Kind.RANGES, *upper, *[upper[7]] * 2_000), 12 * DAY_MS)
         left = deletions.left(TABLE, GRACE_S, 30 * DAY_MS, "one")
         assert left
         ((first, last, _),) = left.droppable.tombstone_histogram().dense_ranges(1_000)
-        deletions.compacted(TABLE, "one", GRACE_S, 30 * DAY_MS, first, last)
+        deletions.record_compaction(TABLE, "one", GRACE_S, 30 * DAY_MS, first, last)
         left = deletions.left(TABLE, GRACE_S, 30 * DAY_MS, "one")
         assert left
         assert left.droppable.tombstones == 299
@@ -228,7 +229,7 @@ class TestManyDays:
                 kept += ((day, token) for token in tokens)
                 first, last = sorted(chance.randrange(20) for _ in range(2))
                 if chance.random() < 0.2:
-                    deletions.compacted(TABLE, node, GRACE_S, day * DAY_MS, first, last)
+                    deletions.record_compaction(TABLE, node, GRACE_S, day * DAY_MS, first, last)
                     kept[:] = [each for each in kept if each[0] + 11 > day or not first <= each[1] <= last]
                 left = deletions.left(TABLE, GRACE_S, day * DAY_MS, node)
                 assert (left.tally.tombstones if left else 0) == len(kept)

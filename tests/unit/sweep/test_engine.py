@@ -1,17 +1,17 @@
-"""One shard's sweep on real stores: what goes, what stays, and in which order."""
+"""One shard's sweep on real stores: what is removed, what stays, and in which order."""
 
 from __future__ import annotations
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, TableMetadata, TableRef
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.parking import Why
 from sweep_tasks.store.faults import Call, FaultyStore, on
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.unit.queue.recording import Recorder
 from tests.unit.sweep.world import (
     CONSERVATIVE,
@@ -33,7 +33,7 @@ MANY = [Cell(b"many", b"%03d" % number) for number in range(60)]
 
 
 class TestWhatGoes:
-    def test_older_versions_go_and_the_newest_stays_behind_a_sentinel(self, world: World) -> None:
+    def test_older_versions_are_removed_and_the_newest_stays_with_a_sentinel(self, world: World) -> None:
         for start in (10, 20, 30):
             world.write(start, start + 1)
         summary = world.sweep(100)
@@ -64,7 +64,7 @@ class TestWhatGoes:
         assert world.versions() == [10, 20]
         assert world.progress() == -1
 
-    def test_it_goes_no_further_than_the_sweep_timestamp(self, world: World) -> None:
+    def test_it_removes_nothing_above_the_sweep_timestamp(self, world: World) -> None:
         for start in (10, 20, 30):
             world.write(start, start + 1)
         assert world.sweep(25).progress == 24
@@ -82,7 +82,7 @@ class TestWhatGoes:
         assert (summary.progress, summary.batches, world.progress()) == (6, 0, 6)
         assert world.sweep(0).progress == 6
 
-    def test_queue_rows_go_once_their_partition_is_past(self, world: World) -> None:
+    def test_queue_rows_are_removed_once_their_partition_is_past(self, world: World) -> None:
         world.write(10, 11)
         world.write(FINE + 10, FINE + 11)
         assert world.sweep(FINE).cleaned_partitions == 1
@@ -108,7 +108,7 @@ class TestWhatGoes:
 
 
 class TestUndecided:
-    def test_a_transaction_that_never_finished_is_aborted_and_its_version_goes(self, world: World) -> None:
+    def test_a_transaction_that_never_finished_is_aborted_and_its_version_is_removed(self, world: World) -> None:
         world.write(10, 11)
         world.write(20, None)
         summary = world.sweep(100)
@@ -220,7 +220,7 @@ class TestTruncation:
         assert world.versions() == []
         assert (summary.sentinels, summary.range_deletes) == (0, 0)
 
-    def test_a_lone_sentinel_from_before_goes_too(self, world: World) -> None:
+    def test_a_lone_sentinel_from_before_is_removed_too(self, world: World) -> None:
         world.write(10, 11)
         Catalog(world.store).truncate(TABLE)
         world.store.add_sentinels(TABLE, [A])
@@ -267,7 +267,7 @@ class TestOrder:
             ("update", "sweep.sweepProgressPerShard"),
         ]
 
-    def test_a_parked_entry_is_parked_anew_before_anything_is_deleted(self, world: World) -> None:
+    def test_a_parked_entry_is_parked_again_before_anything_is_deleted(self, world: World) -> None:
         for start in (10, 40, 60):
             world.write(start, start + 1)
         world.protect("earlier", 20)
@@ -318,7 +318,7 @@ class TestDryRun:
             assert done[name] > 0, name
 
     def test_its_counts_are_right_where_whole_partitions_are_passed(self, world: World) -> None:
-        """A dry run leaves them where they are, and must not take them for late entries afterwards."""
+        """A dry run leaves them where they are, and must not treat them as late entries afterwards."""
         for start in (10, 20, FINE + 10, 2 * FINE + 10):
             world.write(start, start + 1)
         world.write(FINE + 20, None)

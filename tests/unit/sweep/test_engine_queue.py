@@ -1,23 +1,25 @@
-"""What a sweep does with its queue on real stores: huge transactions, rubbish, and what came late."""
+"""What a sweep does with its queue on real stores: huge transactions, unreadable entries, and late ones."""
 
 from __future__ import annotations
 
 import pytest
 
 import sweep_tasks.queue.writer as writer_module
-import sweep_tasks.sweep.engine as engine_module
+import sweep_tasks.sweep.work as work_module
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import Cell, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import dedicated_rows, read_write, shared_row, write_bytes
-from sweep_tasks.queue.quarantine import Quarantine
+from sweep_tasks.queue.parking import Quarantine
 from sweep_tasks.store.faults import Answer, Call, FaultyStore
-from sweep_tasks.store.system import QUEUE_CELLS
+from sweep_tasks.store.schema import QUEUE_CELLS
 from sweep_tasks.sweep.run import Retried, retry_quarantined
-from sweep_tasks.timestamps.puncher import Punch, Puncher
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import ABORTED, CommitTable
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.unit.queue.recording import Recorder
 from tests.unit.sweep.world import (
     CONSERVATIVE,
@@ -54,7 +56,7 @@ class TestLargeTransactions:
         assert all(world.versions(cell) == [-1, 20] for cell in MANY)
         assert world.queue_is_empty()
 
-    def test_dedicated_rows_of_an_aborted_transaction_go_as_well(
+    def test_dedicated_rows_of_an_aborted_transaction_are_removed_as_well(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 20)
@@ -79,10 +81,10 @@ def problem_of(value: bytes) -> str:
 
 class TestWhatCannotBeRead:
     def quarantined(self, world: World) -> list[tuple[bytes, str]]:
-        """Each value and the reason it has."""
+        """Each value and the reason why it is quarantined."""
         return [(entry.value, entry.reason) for entry in Quarantine(world.store, TimestampService(world.store)).all()]
 
-    def test_it_is_set_aside_with_the_reason_and_the_shard_goes_on(self, world: World) -> None:
+    def test_it_is_quarantined_with_the_reason_and_the_shard_continues(self, world: World) -> None:
         world.write(10, 11)
         garbled, unknown_id = [b"", b"\x02what", b"{}"], write_bytes(77, A, False)
         for index, value in enumerate([*garbled, unknown_id]):
@@ -109,7 +111,7 @@ class TestWhatCannotBeRead:
         world.sweep(100)
         assert outcome(world, 10) == ABORTED
 
-    def test_it_is_set_aside_before_its_row_is_cleaned(self, world: World) -> None:
+    def test_it_is_quarantined_before_its_row_is_cleaned(self, world: World) -> None:
         world.write(10, 11)
         world.enter(20, b"\x02")
         recorder = Recorder(world.store)
@@ -148,9 +150,8 @@ class TestWhatCannotBeRead:
         world.write(10, 11)
         world.enter(30, b"\x00" + sized(b"app.restored") + sized(A.row) + sized(A.column) + b"\x00")
         CommitTable(world.store).decide(30, 31)
-        world.store.create_table(restored, TableMetadata())
-        world.protect("a", 20, table=restored)
-        world.store.drop_table(restored)
+        everything = Record("a", 20, Mode.AT, (Target.parse("app.*"),))
+        assert ProtectionCatalog(world.store).protect(everything).accepted
         world.sweep(100)
         world.store.create_table(restored, TableMetadata())
         for start in (15, 30):
@@ -159,7 +160,7 @@ class TestWhatCannotBeRead:
         assert world.versions(A, restored) == [15, 30]
         assert [entry.hold.record for entry in world.parked()] == ["a"]
 
-    def test_with_nothing_set_aside_a_retry_does_nothing(self, world: World) -> None:
+    def test_with_nothing_quarantined_a_retry_does_nothing(self, world: World) -> None:
         before = world.state()
         assert retry_quarantined(world.store, SETTINGS, world.clock) == Retried(0, 0)
         assert world.state() == before
@@ -179,10 +180,10 @@ class TestWhatCannotBeRead:
         assert world.versions() == [-1, 30]
 
 
-def punched(world: World, timestamps: dict[int, int]) -> None:
+def sampled(world: World, timestamps: dict[int, int]) -> None:
     """By second."""
     for second, ts in timestamps.items():
-        Puncher(world.store).record(Punch(second * 1_000, ts))
+        ClockHistory(world.store).record(ClockSample(second * 1_000, ts))
 
 
 class TestLateEntries:
@@ -195,8 +196,8 @@ class TestLateEntries:
         assert world.versions() == []
         assert world.queue_is_empty()
 
-    def test_how_far_back_it_looks_is_bounded_by_the_grace_period(self, world: World) -> None:
-        punched(world, {0: 2 * FINE, 60: 4 * FINE - 1, 7_200: 9 * FINE})
+    def test_the_search_for_late_entries_is_bounded_by_the_grace_period(self, world: World) -> None:
+        sampled(world, {0: 2 * FINE, 60: 4 * FINE - 1, 7_200: 9 * FINE})
         world.sweep(4 * FINE)
         world.write(FINE + 10, None)
         world.write(3 * FINE + 10, None)
@@ -205,15 +206,15 @@ class TestLateEntries:
 
     def test_the_grace_period_ends_at_the_progress_and_not_at_present(self, world: World) -> None:
         """A conservative sweep stays an hour behind: back from now, an hour would not reach below its progress."""
-        punched(world, {hour * HOUR_S: hour * FINE // 2 for hour in range(1, 8)})
+        sampled(world, {hour * HOUR_S: hour * FINE // 2 for hour in range(1, 8)})
         world.sweep(5 * FINE // 2)
         for start in (FINE + 10, 2 * FINE + 10):
             world.write(start, None)
         assert world.sweep(5 * FINE // 2, grace_s=HOUR_S).entries == 2
         assert world.versions() == []
 
-    def test_of_the_partition_under_way_what_is_older_is_looked_at_when_it_ends(self, world: World) -> None:
-        punched(world, {0: 100, 60: 199})
+    def test_older_entries_of_the_current_partition_are_checked_when_it_is_complete(self, world: World) -> None:
+        sampled(world, {0: 100, 60: 199})
         world.sweep(200)
         for start in (50, 150):
             world.write(start, None)
@@ -223,11 +224,11 @@ class TestLateEntries:
         assert outcome(world, 50) == ABORTED
         assert (world.versions(), world.queue_is_empty()) == ([], True)
 
-    def test_what_earlier_sweeps_have_read_of_the_partition_under_way_is_not_read_again(self, world: World) -> None:
+    def test_what_earlier_sweeps_have_read_of_the_current_partition_is_not_read_again(self, world: World) -> None:
         for start in range(1, 100, 2):
             world.write(start, start + 1)
         world.sweep(200)
-        punched(world, {0: 190, 60: 195})
+        sampled(world, {0: 190, 60: 195})
         read: list[int] = []
 
         def counted(call: Call) -> Answer | None:
@@ -240,10 +241,10 @@ class TestLateEntries:
         sweep(FaultyStore(world.store, before=counted), world.clock, 300, grace_s=60)
         assert sum(read) == 1, "the mark of the partition, and none of its entries"
 
-    def test_where_much_is_written_a_look_reads_little_and_the_rest_is_found_when_the_partition_ends(
+    def test_where_much_is_written_a_check_reads_little_and_the_rest_is_found_when_the_partition_is_complete(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(engine_module, "_LATE_ENTRIES", 20)
+        monkeypatch.setattr(work_module, "_LATE_ENTRIES", 20)
         for start in range(1, 100, 2):
             world.write(start, start + 1)
         world.sweep(200)

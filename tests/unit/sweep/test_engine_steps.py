@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import sweep_tasks.queue.writer as writer_module
-from sweep_tasks.catalog import Catalog
 from sweep_tasks.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from sweep_tasks.model import Cell, TableMetadata, TableRef
 from sweep_tasks.protection.records import Mode
@@ -16,7 +15,8 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore, fail, lose_answer, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.transactions.outcomes import ABORTED
 from tests.conftest import memory_store
 from tests.support.clock import ManualClock
 from tests.support.simulation import Process
@@ -35,9 +35,9 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def busy(clock: ManualClock) -> MemoryStore:
-    """Something of everything that a sweep deals with: overwrites, deletes, aborted and unfinished transactions,
-    dedicated rows, garbage, protections present and gone, parked entries, a table that is looked at first and one that
-    was truncated, two partitions."""
+    """An example of everything that a sweep handles: overwrites, deletes, aborted and unfinished transactions,
+    dedicated rows, garbage, protections present and released, parked entries, a table that is checked first and one
+    that was truncated, two partitions."""
     memory = memory_store(clock)
     world = World(memory, clock)
     for table, look in ((LOOKED, True), (TRUNCATED, False)):
@@ -142,7 +142,7 @@ def test_a_call_that_fails_ends_the_run_and_the_next_reaches_the_same_end(fault:
 
 
 @pytest.mark.parametrize("batch", [100_000, 2])
-def test_a_sweep_that_stands_still_while_another_runs_through_does_no_harm(batch: int) -> None:
+def test_a_sweep_that_stops_while_another_runs_through_does_no_harm(batch: int) -> None:
     expected = undisturbed()
     for call in range(1, number_of_calls(batch=batch) + 1):
         clock = ManualClock()
@@ -186,7 +186,7 @@ def test_a_zombie_with_a_lower_sweep_timestamp_does_no_harm() -> None:
 
 
 def test_a_zombie_never_removes_what_was_protected_meanwhile(clock: ManualClock) -> None:
-    """At every point of a sweep somebody protects; what is accepted stays, what is refused says why."""
+    """At every point of a sweep another process protects; what is accepted stays, what is refused says why."""
     accepted = 0
     for call in range(1, 40):
         shared = memory_store(clock)

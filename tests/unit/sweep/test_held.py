@@ -1,4 +1,4 @@
-"""What a record holds back is what a sweep would take if the record were gone."""
+"""What a record holds back is what a sweep would remove if the record were released."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
+from sweep_tasks.diagnosis import held_back as held_module
+from sweep_tasks.diagnosis.held_back import Held, HeldBack
 from sweep_tasks.model import Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode, Record
-from sweep_tasks.protection.targets import Target
+from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.parking import ParkedPage, Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep import held as held_module
-from sweep_tasks.sweep.engine import ShardSweep
-from sweep_tasks.sweep.held import Held, HeldBack
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.tables.catalog import Catalog
 from tests.unit.sweep.world import CONSERVATIVE, NOTHING, TABLE, THOROUGH, THOROUGH_TABLE, A, B, C, World
 
 OF_A = len(A.row) + len(A.column) + len(b"v")
@@ -27,7 +26,7 @@ OF_A = len(A.row) + len(A.column) + len(b"v")
 def held(world: World, name: str, most: int = 10_000) -> Held:
     records = ProtectionCatalog(world.store).records()
     wanted = [record for record in records if record.id == name]
-    return HeldBack(world.store, most, world.clock).by_each(wanted, records)[name]
+    return HeldBack(world.store, most, world.clock).per_record(wanted, records)[name]
 
 
 def stored(store: Store, table: TableRef) -> set[tuple[Cell, int]]:
@@ -42,7 +41,7 @@ def test_a_record_above_which_nothing_was_written_blocks_nothing(world: World) -
     assert not held(world, "snap").blocking
 
 
-def test_what_was_not_swept_yet_is_not_held_by_anybody(world: World) -> None:
+def test_what_was_not_swept_yet_is_not_held(world: World) -> None:
     world.write(10, 11)
     world.protect("snap", 20)
     world.write(30, 31)
@@ -52,7 +51,7 @@ def test_what_was_not_swept_yet_is_not_held_by_anybody(world: World) -> None:
 @pytest.mark.parametrize("strategy", [CONSERVATIVE, THOROUGH])
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("delete", [False, True])
-def test_the_figures_are_what_goes_after_the_release(
+def test_the_figures_are_what_is_removed_after_the_release(
     world: World, strategy: SweepStrategy, mode: Mode, delete: bool
 ) -> None:
     table = TABLE if strategy is CONSERVATIVE else THOROUGH_TABLE
@@ -95,13 +94,13 @@ def test_each_of_two_records_holds_its_own(world: World) -> None:
     world.write(50, 51)
     world.sweep(60)
     records = ProtectionCatalog(world.store).records()
-    both = HeldBack(world.store, clock=world.clock).by_each(records, records)
+    both = HeldBack(world.store, clock=world.clock).per_record(records, records)
     assert both == {"low": Held(1, 1, OF_A), "high": Held(1, 1, OF_A)}
-    assert HeldBack(world.store).by_each([], records) == {}
+    assert HeldBack(world.store).per_record([], records) == {}
 
 
 def test_a_record_that_moved_holds_what_lies_above_it_and_no_more(world: World) -> None:
-    """Entries stay where they were parked until a sweep takes them up."""
+    """Entries stay where they were parked until a sweep judges them again."""
     world.protect("tail", 5, Mode.AFTER)
     for start in (10, 30, 50):
         world.write(start, start + 1)
@@ -172,7 +171,7 @@ class TestBounds:
         world.sweep(60)
         return world
 
-    def test_so_many_entries_are_looked_at_and_the_figure_says_so(self, crowd: World) -> None:
+    def test_the_number_of_checked_entries_is_limited_and_the_figure_says_so(self, crowd: World) -> None:
         all_of_it = held(crowd, "many")
         assert (all_of_it.entries, all_of_it.versions, all_of_it.at_least) == (12, 12, False)
         assert held(crowd, "many", most=12) == all_of_it
@@ -181,7 +180,7 @@ class TestBounds:
 
     def test_the_bound_is_each_record_s_own(self, crowd: World) -> None:
         records = ProtectionCatalog(crowd.store).records()
-        found = HeldBack(crowd.store, 5, crowd.clock).by_each(records, records)
+        found = HeldBack(crowd.store, 5, crowd.clock).per_record(records, records)
         assert {name: (each.entries, each.at_least) for name, each in found.items()} == {
             "many": (5, True),
             "none": (0, False),
@@ -212,14 +211,16 @@ class TestBounds:
         monkeypatch.setattr(held_module, "_PAGE", 2)
         records = ProtectionCatalog(crowd.store).records()
         wanted = [record for record in records if record.id != "many"]
-        assert HeldBack(crowd.store, clock=crowd.clock).by_each(wanted, records)["one_more"].entries == 1
+        assert HeldBack(crowd.store, clock=crowd.clock).per_record(wanted, records)["one_more"].entries == 1
         assert sum(read) == 3, "two of the twelve, to see whose they are"
 
 
-def test_whoever_can_not_wait_is_told_that_there_may_be_more(world: World) -> None:
+def test_with_a_limit_the_figure_says_that_there_may_be_more(world: World) -> None:
     world.write(10, 11)
     world.protect("snap", 20)
     world.write(30, 31)
     world.sweep(60)
     records = ProtectionCatalog(world.store).records()
-    assert HeldBack(world.store, 10, world.clock, longest_s=-1).by_each(records, records)["snap"] == Held(at_least=True)
+    assert HeldBack(world.store, 10, world.clock, longest_s=-1).per_record(records, records)["snap"] == Held(
+        at_least=True
+    )

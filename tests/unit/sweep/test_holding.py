@@ -1,17 +1,17 @@
-"""What is held back on real stores, by protections and retentions, is parked and let go."""
+"""What protections and retentions hold back on real stores is parked, and judged again when they end."""
 
 from __future__ import annotations
 
 import pytest
 
-from sweep_tasks.catalog import Catalog
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.model import Cell
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store.faults import FaultyStore
-from sweep_tasks.sweep.budget import Budget
-from sweep_tasks.timestamps.puncher import Punch, Puncher
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.sweep.order import Budget
+from sweep_tasks.tables.catalog import Catalog
 from tests.support.simulation import Process
 from tests.unit.queue.recording import Recorder
 from tests.unit.sweep.world import (
@@ -51,7 +51,7 @@ class TestProtections:
         world.sweep(100)
         assert world.versions() == [-1, 50]
 
-    def test_a_delete_over_a_protected_version_stays_and_goes_with_it(self, world: World) -> None:
+    def test_a_delete_over_a_protected_version_stays_and_is_removed_with_it(self, world: World) -> None:
         world.write(10, 11, table=THOROUGH_TABLE)
         world.write(40, 41, table=THOROUGH_TABLE, delete=True)
         world.protect("a", 30, table=THOROUGH_TABLE)
@@ -93,9 +93,9 @@ class TestProtections:
 class TestRetention:
     @pytest.fixture
     def kept_longer(self, world: World) -> World:
-        Puncher(world.store).record(Punch(1_000_000, 50))
+        ClockHistory(world.store).record(ClockSample(1_000_000, 50))
         world.clock.advance(100)
-        Puncher(world.store).record(Punch(world.clock.now_ms(), 90))
+        ClockHistory(world.store).record(ClockSample(world.clock.now_ms(), 90))
         Catalog(world.store).change(TABLE, CONSERVATIVE, 100)
         return world
 
@@ -119,7 +119,7 @@ class TestRetention:
         world.sweep(100)
         assert Thresholds(world.store).of_tables([TABLE])[TABLE].for_readers == 90
 
-    def test_a_retention_that_is_taken_away_lets_go_of_what_it_held(self, kept_longer: World) -> None:
+    def test_a_retention_that_is_removed_releases_what_it_held(self, kept_longer: World) -> None:
         world = kept_longer
         world.write(60, 61)
         world.write(70, 71)
@@ -128,7 +128,7 @@ class TestRetention:
         world.sweep(100)
         assert (world.versions(), world.parked()) == ([-1, 70], [])
 
-    def test_a_sweep_that_looked_before_the_retention_came_lets_nothing_go_that_it_did_not_publish(
+    def test_a_sweep_that_read_the_tables_before_the_retention_was_set_removes_nothing_above_its_threshold(
         self, world: World
     ) -> None:
         slow = Process(world.store, sweeper(world.clock, 50))
@@ -145,7 +145,7 @@ class TestRetention:
 class TestLettingGo:
     @pytest.fixture
     def held(self, world: World) -> World:
-        """Twenty cells with something below a protection each."""
+        """Twenty cells, each with a version below a protection."""
         cells = [Cell(b"row-%02d" % number, b"c") for number in range(20)]
         world.write(10, 11, cells)
         world.protect("backup", 50, Mode.AFTER)
@@ -155,7 +155,7 @@ class TestLettingGo:
         assert len(world.parked()) == 20
         return world
 
-    def test_a_release_is_taken_up_in_bounded_steps(self, held: World) -> None:
+    def test_a_release_is_processed_in_bounded_steps(self, held: World) -> None:
         held.release("backup")
         budget = Budget(parked=8)
         runs = [held.sweep(200, budget=budget).unparked for _ in range(4)]
@@ -175,9 +175,9 @@ class TestLettingGo:
         assert sweep(recorder.store, held.clock, 200).unparked == 10
         assert [entry.start for entry in parked_entries(held)] == left
         puts = [call for call in recorder.calls if call.name == "put"]
-        assert puts == [], "nothing was parked anew"
+        assert puts == [], "nothing was parked again"
 
-    def test_what_is_left_goes_when_it_moves_on_or_is_released(self, held: World) -> None:
+    def test_what_is_left_is_removed_when_it_moves_or_is_released(self, held: World) -> None:
         catalog = ProtectionCatalog(held.store)
         catalog.move("backup", 80)
         held.sweep(200)

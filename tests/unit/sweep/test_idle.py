@@ -1,4 +1,4 @@
-"""A shard that has nothing to do is swept without anybody's help; any work is left to others."""
+"""A shard that has nothing to do is swept without an engine; any work is left to one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
-from sweep_tasks.store.system import QUEUE_CELLS, QUEUE_TIMESTAMPS
+from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.idle import IdleSweep, WorkFound, sweep_idle
 from sweep_tasks.sweep.order import SweepOrder
-from sweep_tasks.sweep.pauses import Pauses
+from sweep_tasks.sweep.run import sweep_idle
+from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.pauses import Pauses
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, World
 
@@ -30,7 +31,14 @@ def world(store: Store, clock: ManualClock) -> World:
 
 
 def idle(world: World, sweep_ts: int) -> Summary:
-    return IdleSweep(world.store, CONSERVATIVE, 0, Horizon(sweep_ts, world.clock.now_ms()), world.clock).run()
+    found = swept_if_idle(world, sweep_ts)
+    assert found, "there is work"
+    return found
+
+
+def swept_if_idle(world: World, sweep_ts: int) -> Summary | None:
+    horizon = Horizon(sweep_ts, world.clock.now_ms())
+    return ShardSweep(world.store, CONSERVATIVE, 0, horizon, world.clock).run_if_idle()
 
 
 def test_an_empty_shard_is_swept_as_far_as_it_may_be(world: World) -> None:
@@ -53,7 +61,7 @@ def test_a_sweep_timestamp_below_the_progress_changes_nothing(world: World) -> N
     assert world.state() == before
 
 
-def test_where_everything_is_paused_nobody_needs_to_be_started(world: World) -> None:
+def test_where_everything_is_paused_no_engine_needs_to_be_started(world: World) -> None:
     world.write(10, 11)
     Pauses(world.store).pause(None, "ada", "an incident")
     summary = idle(world, 100)
@@ -66,8 +74,7 @@ def test_what_waits_for_a_paused_table_is_no_work(world: World) -> None:
     world.sweep(100)
     assert idle(world, 200).progress == 199
     Pauses(world.store).resume(TABLE)
-    with pytest.raises(WorkFound):
-        idle(world, 300)
+    assert swept_if_idle(world, 300) is None
 
 
 def a_new_entry(world: World) -> None:
@@ -128,8 +135,7 @@ def an_entry_that_came_late_to_a_past_partition(world: World) -> None:
 def test_work_is_left_to_others_when_there_is(world: World, happened: Callable[[World], None], sweep_ts: int) -> None:
     happened(world)
     before = world.state()
-    with pytest.raises(WorkFound):
-        idle(world, sweep_ts)
+    assert swept_if_idle(world, sweep_ts) is None
     after = world.state()
     assert {name for name in before if before[name] != after[name]} <= {"_thresholds"}, "it may only have published"
     world.sweep(sweep_ts)
@@ -144,7 +150,7 @@ def test_what_is_parked_and_not_due_is_no_work(world: World) -> None:
     assert len(world.parked()) == 1
 
 
-def test_a_dry_look_changes_nothing(store: Store, clock: ManualClock) -> None:
+def test_a_dry_run_changes_nothing(store: Store, clock: ManualClock) -> None:
     order = SweepOrder(THOROUGH, 0, dry_run=True)
     found = sweep_idle(store, Settings(), clock, order)
     assert found is not None

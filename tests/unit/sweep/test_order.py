@@ -1,4 +1,4 @@
-"""What one run is asked to sweep, and how far that may go."""
+"""What one run is ordered to sweep, and its horizon."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
+from sweep_tasks.coordination.leases import Leases
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store import Store
-from sweep_tasks.sweep.budget import Budget
-from sweep_tasks.sweep.order import SweepOrder
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.puncher import Punch, Puncher
-from sweep_tasks.timestamps.service import TimestampService
+from sweep_tasks.sweep.order import Budget, SweepOrder
 from tests.support.clock import ManualClock
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
@@ -23,9 +22,9 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def history(store: Store, clock: ManualClock) -> Store:
-    """A punch an hour for five hours: at hour n the timestamp was 1000 n. It is hour 5 now, and a moment."""
+    """A clock sample each hour for five hours: at hour n the timestamp was 1000 n. It is a moment after hour 5 now."""
     for hour in range(6):
-        Puncher(store).record(Punch(hour * HOUR_MS, 1_000 * hour))
+        ClockHistory(store).record(ClockSample(hour * HOUR_MS, 1_000 * hour))
     TimestampService(store).move_past(5_000)
     clock.advance((5 * HOUR_MS + 1 - clock.now_ms()) / 1_000)
     return store
@@ -50,16 +49,16 @@ def test_an_interval_that_ends_in_the_future_ends_now(history: Store, clock: Man
     assert 5_000 < reach(history, clock, THOROUGH, until_ms=90 * HOUR_MS) < 5_010
 
 
-def test_a_timestamp_given_by_hand_lowers_how_far_it_goes(history: Store, clock: ManualClock) -> None:
+def test_a_given_timestamp_lowers_the_horizon(history: Store, clock: ManualClock) -> None:
     assert reach(history, clock, THOROUGH, until_ms=3 * HOUR_MS, stop_at=2_500) == 2_500
 
 
-def test_a_timestamp_given_by_hand_can_not_raise_it(history: Store, clock: ManualClock) -> None:
+def test_a_given_timestamp_can_not_raise_it(history: Store, clock: ManualClock) -> None:
     assert reach(history, clock, THOROUGH, until_ms=3 * HOUR_MS, stop_at=4_500) == 3_000
 
 
 def test_an_open_transaction_holds_it_back_whatever_the_interval(history: Store, clock: ManualClock) -> None:
-    lease = Leases(history, 30).take(2_200, "somebody")
+    lease = Leases(history, 30).take(2_200, "another")
     assert reach(history, clock, THOROUGH, until_ms=3 * HOUR_MS) == 2_200
     Leases(history, 30).release([lease])
     assert reach(history, clock, THOROUGH, until_ms=3 * HOUR_MS) == 3_000

@@ -1,17 +1,18 @@
-"""Pausing a table or everything: nothing goes, nothing is lost, nobody else waits."""
+"""Pausing a table or everything: nothing is removed, nothing is lost, and other tables do not wait."""
 
 from __future__ import annotations
 
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import AlreadyPaused, NotFound, SweepingPaused, UnknownTable
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.errors import AlreadyExists, NotFound, SweepflowError, UnknownTable
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.queue.parking import Why
 from sweep_tasks.store.faults import Call, FaultyStore
-from sweep_tasks.sweep.pauses import EVERYTHING, Pauses
 from sweep_tasks.sweep.run import retry_quarantined
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.pauses import EVERYTHING, Pauses
+from tests.support.errors import having
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, World, sweep
 
 OTHER = TableRef.parse("app.other")
@@ -51,7 +52,7 @@ class TestEverything:
         assert world.sweep(100).stopped is None
         assert (world.versions(), world.progress()) == ([-1, 20], 99)
 
-    def test_a_dry_run_may_look_all_the_same(self, world: World) -> None:
+    def test_a_dry_run_still_reads(self, world: World) -> None:
         for start in (10, 20):
             world.write(start, start + 1)
         pause(world, None)
@@ -59,7 +60,7 @@ class TestEverything:
         assert (summary.entries, summary.range_deletes, summary.stopped) == (2, 1, None)
         assert world.versions() == [10, 20]
 
-    def test_a_sweep_under_way_ends_before_its_next_batch(self, world: World) -> None:
+    def test_a_running_sweep_ends_before_its_next_batch(self, world: World) -> None:
         for start in (10, 20, 30):
             world.write(start, start + 1)
 
@@ -71,11 +72,15 @@ class TestEverything:
         assert (summary.stopped, summary.entries, summary.progress) == ("paused", 2, 20)
         assert world.versions() == [-1, 20, 30]
 
-    def test_nothing_set_aside_is_judged_anew(self, world: World) -> None:
+    def test_no_quarantined_entry_is_judged_again(self, world: World) -> None:
         pause(world, None)
-        with pytest.raises(SweepingPaused) as refused:
+        with pytest.raises(SweepflowError, check=having(code="paused")) as refused:
             retry_quarantined(world.store, Settings(), world.clock)
-        assert (refused.value.what, refused.value.by, refused.value.why) == (EVERYTHING, "ada", WHY)
+        assert (refused.value.details["what"], refused.value.details["by"], refused.value.details["why"]) == (
+            EVERYTHING,
+            "ada",
+            WHY,
+        )
 
 
 class TestOneTable:
@@ -107,7 +112,9 @@ class TestOneTable:
         assert world.sweep(200).unparked == 0
         assert (world.versions(), waiting(world)) == ([10, 20], [(Why.PAUSED, 20)])
 
-    def test_an_aborted_write_goes_after_it_is_resumed_and_once_more_after_the_grace_period(self, world: World) -> None:
+    def test_an_aborted_write_is_deleted_after_the_resume_and_once_more_after_the_grace_period(
+        self, world: World
+    ) -> None:
         world.write(10, -1)
         pause(world)
         world.sweep(100)
@@ -120,7 +127,7 @@ class TestOneTable:
         world.sweep(100)
         assert (world.versions(), waiting(world)) == ([], [])
 
-    def test_what_waits_for_something_else_goes_on_waiting_for_it(self, world: World) -> None:
+    def test_what_waits_for_something_else_continues_to_wait_for_it(self, world: World) -> None:
         world.write(10, 11)
         world.protect("kept", 15)
         world.write(20, 21)
@@ -144,10 +151,10 @@ class TestOneTable:
         world.sweep(100)
         assert (world.versions(), waiting(world)) == ([-1, 10, 20], [(Why.PROTECTED, 20)])
 
-    def test_what_was_rolled_back_in_a_partition_that_is_used_up_is_not_forgotten(self, world: World) -> None:
+    def test_what_was_rolled_back_in_a_completed_partition_is_not_forgotten(self, world: World) -> None:
         world.write(10, 11, [B])
         world.sweep(100)
-        world.write(50, -1)  # below the progress, decided by somebody else
+        world.write(50, -1)  # below the progress, decided by another process
         pause(world)
         world.sweep(2 * FINE)
         assert (world.versions(), world.queue_is_empty()) == ([50], True)
@@ -182,9 +189,9 @@ class TestOneTable:
 class TestAsking:
     def test_a_second_pause_is_refused_and_says_whose_the_first_is(self, world: World) -> None:
         pause(world)
-        with pytest.raises(AlreadyPaused) as refused:
+        with pytest.raises(AlreadyExists) as refused:
             Pauses(world.store).pause(TABLE, "bob", "so am I")
-        assert (refused.value.what, refused.value.by) == (str(TABLE), "ada")
+        assert (refused.value.details["what"], refused.value.details["by"]) == (str(TABLE), "ada")
         assert Pauses(world.store).standing().tables[TABLE].by == "ada"
 
     def test_only_a_table_that_exists_can_be_paused(self, world: World) -> None:
@@ -197,11 +204,11 @@ class TestAsking:
             resume(world, None)
         assert EVERYTHING in str(refused.value)
 
-    def test_one_table_or_everything_is_known_to_whoever_asks(self, world: World) -> None:
+    def test_a_pause_of_one_table_or_of_everything_can_be_read(self, world: World) -> None:
         pauses = Pauses(world.store)
         pauses.check(TABLE)
         pause(world)
         pauses.check(THOROUGH_TABLE)
-        with pytest.raises(SweepingPaused) as refused:
+        with pytest.raises(SweepflowError, check=having(code="paused")) as refused:
             pauses.check(TABLE)
-        assert (refused.value.what, refused.value.by) == (str(TABLE), "ada")
+        assert (refused.value.details["what"], refused.value.details["by"]) == (str(TABLE), "ada")

@@ -1,4 +1,4 @@
-"""What was deleted where on the ring, in little space and by many tasks."""
+"""What was deleted where on the ring, stored compactly and by many tasks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN
-from sweep_tasks.sweep.ranges import DeletedRange, TokenHistogram
+from sweep_tasks.tables.deletions import DeletedRange, TokenHistogram
 
 PART = 2**48
-"""One of the 65 536 parts of the ring that are looked at unless told otherwise."""
+"""One of the 65 536 parts of the ring that are used by default."""
 
 tokens = st.integers(LEAST_TOKEN, GREATEST_TOKEN) | st.integers(-20, 20)
 deletes = st.lists(st.tuples(tokens, st.integers(0, 9)), max_size=40)

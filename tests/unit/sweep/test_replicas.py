@@ -1,4 +1,4 @@
-"""Delete markers of thorough tables while not every copy of the store is there."""
+"""Delete markers of thorough tables while not every replica is available."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, TableMetadata, TableRef, VersionRange
 from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Parking, Why
-from sweep_tasks.store.faults import FaultyStore, miss_a_copy, on
-from sweep_tasks.store.system import PARKED
+from sweep_tasks.store.faults import FaultyStore, miss_a_replica, on
+from sweep_tasks.store.schema import PARKED
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.idle import IdleSweep, WorkFound
 from sweep_tasks.sweep.judging import Judge
+from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.summary import Counted, Summary
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.timestamps.thresholds import Thresholds
+from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions.manager import TransactionManager
 from tests.support.clock import ManualClock
 from tests.support.copies import CopiesStore, Missing
 from tests.support.simulation import Process
+from tests.support.tables import set_mark
 from tests.unit.queue.recording import Recorder
 from tests.unit.sweep.world import THOROUGH, A, B, C, World, sweep, sweeper
 from tests.unit.sweep.world import THOROUGH_TABLE as TABLE
@@ -38,7 +39,7 @@ def deleted(world: World) -> World:
 
 
 def swept_without_a_copy(world: World, sweep_ts: int = 100, reaches: bool = True, **options: Any) -> Summary:
-    faulty = FaultyStore(world.store, before=miss_a_copy(reaches))
+    faulty = FaultyStore(world.store, before=miss_a_replica(reaches))
     return sweep(faulty, world.clock, sweep_ts, THOROUGH, **options)
 
 
@@ -53,7 +54,7 @@ def read(world: World, table: TableRef = TABLE) -> bytes | None:
 
 class TestACopyIsMissing:
     @pytest.mark.parametrize(("reaches", "left"), [(True, [20]), (False, [10, 20])])
-    def test_the_marker_stays_and_its_entry_waits_while_the_shard_goes_on(
+    def test_the_marker_stays_and_its_entry_waits_while_the_shard_continues(
         self, deleted: World, reaches: bool, left: list[int]
     ) -> None:
         summary = swept_without_a_copy(deleted, reaches=reaches)
@@ -64,8 +65,8 @@ class TestACopyIsMissing:
         assert summary.progress == 99
         assert (summary.entries, summary.range_deletes, summary.parked, summary.unparked) == (4, 1, 1, 0)
 
-    def test_a_marker_of_which_a_copy_did_not_take_leave_waits_too(self, deleted: World) -> None:
-        faulty = FaultyStore(deleted.store, before=on("delete_everywhere", 2, miss_a_copy(True)))
+    def test_a_marker_whose_removal_a_replica_did_not_confirm_waits_too(self, deleted: World) -> None:
+        faulty = FaultyStore(deleted.store, before=on("delete_everywhere", 2, miss_a_replica(True)))
         summary = sweep(faulty, deleted.clock, 100, THOROUGH)
         assert deleted.versions(A, TABLE) == []
         assert waiting(deleted) == [(Why.REPLICAS, 20)]
@@ -79,7 +80,7 @@ class TestACopyIsMissing:
         assert waiting(deleted) == []
         assert (summary.entries, summary.range_deletes, summary.parked, summary.unparked) == (0, 1, 0, 1)
 
-    def test_still_missing_it_is_tried_again_and_goes_on_waiting(self, deleted: World) -> None:
+    def test_still_unavailable_it_is_retried_and_continues_to_wait(self, deleted: World) -> None:
         swept_without_a_copy(deleted)
         for again in range(3):
             summary = swept_without_a_copy(deleted, 101 + again)
@@ -87,7 +88,7 @@ class TestACopyIsMissing:
             assert waiting(deleted) == [(Why.REPLICAS, 20)]
             assert deleted.versions(A, TABLE) == [20]
 
-    def test_a_dry_run_says_what_would_be_tried_and_does_nothing(self, deleted: World) -> None:
+    def test_a_dry_run_reports_what_would_be_attempted_and_does_nothing(self, deleted: World) -> None:
         swept_without_a_copy(deleted)
         before = deleted.state()
         recorder = Recorder(deleted.store)
@@ -142,7 +143,7 @@ class TestOrder:
 
     def test_the_entry_is_parked_before_the_queue_forgets_it(self, deleted: World) -> None:
         deleted.sweep(5, THOROUGH)
-        recorder = Recorder(FaultyStore(deleted.store, before=miss_a_copy(True)))
+        recorder = Recorder(FaultyStore(deleted.store, before=miss_a_replica(True)))
         sweep(recorder.store, deleted.clock, 50_000, THOROUGH)
         steps = [step for step in recorder.steps if not step[1].startswith("_")]
         assert steps == [
@@ -159,7 +160,7 @@ class TestOrder:
         deleted.sweep(100, THOROUGH)
         assert [entry.hold.record for entry in deleted.parked(THOROUGH)] == ["backup", "backup"]
         deleted.release("backup")
-        recorder = Recorder(FaultyStore(deleted.store, before=miss_a_copy(True)))
+        recorder = Recorder(FaultyStore(deleted.store, before=miss_a_replica(True)))
         summary = sweep(recorder.store, deleted.clock, 100, THOROUGH)
         assert [step for step in recorder.steps if not step[1].startswith("_")] == [
             ("delete_ranges", "app.thorough"),
@@ -173,7 +174,7 @@ class TestOrder:
 
 class TestOtherHolds:
     def test_a_protection_that_covers_it_by_now_takes_it_over(self, deleted: World) -> None:
-        """One that will be refused: it is on record, and whoever comes by honours it."""
+        """A record that will be refused: it is stored, so every sweep respects it."""
         swept_without_a_copy(deleted, reaches=False)
         protecting = Process(deleted.store, lambda store: World(store, deleted.clock).protect("late", 15, table=TABLE))
         protecting.step_to("compare_and_set")
@@ -188,7 +189,8 @@ class TestOtherHolds:
         assert deleted.versions(A, TABLE) == []
 
     def test_a_zombie_that_moves_it_does_not_take_away_what_waits_again(self, deleted: World) -> None:
-        """It saw the entry wait, finds it protected and stands still; by then the record is gone and it waits again."""
+        """It read the waiting entry, finds it protected and stops. By then the record is released and the entry waits
+        again."""
         swept_without_a_copy(deleted, reaches=False)
         protecting = Process(deleted.store, lambda store: World(store, deleted.clock).protect("late", 15, table=TABLE))
         protecting.step_to("compare_and_set")
@@ -207,7 +209,7 @@ class TestOtherHolds:
 
     def test_a_table_dropped_meanwhile_has_nothing_to_wait_for(self, deleted: World) -> None:
         swept_without_a_copy(deleted)
-        deleted.store.drop_table(TABLE)
+        Catalog(deleted.store).drop(TABLE, force=True)
         assert deleted.sweep(101, THOROUGH).unparked == 1
         assert waiting(deleted) == []
 
@@ -220,7 +222,7 @@ class TestLookingFirst:
         world.write(20, 21, [A, B], table=LOOKED, delete=True)
         return world
 
-    def test_what_is_there_goes_the_same_way(self, looked: World) -> None:
+    def test_what_is_stored_is_removed_in_the_same_order(self, looked: World) -> None:
         recorder = Recorder(looked.store)
         summary = sweep(recorder.store, looked.clock, 100, THOROUGH)
         ours = [call for call in recorder.calls if call.arguments[0] == LOOKED]
@@ -235,8 +237,8 @@ class TestLookingFirst:
         assert [call for call in recorder.calls if call.arguments[0] == LOOKED] == []
         assert (summary.range_deletes, summary.parked) == (0, 0)
 
-    def test_what_a_look_does_not_show_any_more_is_removed_from_the_missing_copy_too(self, looked: World) -> None:
-        marker_missed = FaultyStore(looked.store, before=on("delete_everywhere", 2, miss_a_copy(True)))
+    def test_what_a_read_does_not_show_any_more_is_removed_from_the_missing_replica_too(self, looked: World) -> None:
+        marker_missed = FaultyStore(looked.store, before=on("delete_everywhere", 2, miss_a_replica(True)))
         assert sweep(marker_missed, looked.clock, 100, THOROUGH).parked == 2
         assert looked.store.scan_versions(LOOKED).items == []
         recorder = Recorder(looked.store)
@@ -244,13 +246,12 @@ class TestLookingFirst:
         ours = [call for call in recorder.calls if call.arguments[0] == LOOKED]
         assert [(call.name, len(call.arguments[1])) for call in ours] == [("delete_everywhere", 2)] * 2
 
-    def test_a_delete_older_than_a_truncation_that_died_before_it_emptied_anything_waits_too(
+    def test_a_delete_older_than_a_truncation_that_died_before_it_emptied_anything_need_not_wait(
         self, deleted: World
     ) -> None:
-        Thresholds(deleted.store).raise_mark(TABLE, 500)
-        assert swept_without_a_copy(deleted).parked == 1
-        assert deleted.versions(A, TABLE) == [20]
-        assert deleted.sweep(101, THOROUGH).unparked == 1
+        """What an unavailable replica brings back later started below the mark, so no reader sees it."""
+        set_mark(deleted.store, TABLE, 500)
+        assert swept_without_a_copy(deleted).parked == 0
         assert deleted.versions(A, TABLE) == []
 
 
@@ -261,7 +262,7 @@ class TestSpreadOverWorkers:
         judge = judge_of(deleted)
         assert [(first.hold, first.start) for first in judge.due_holds()] == [(WAITING_FOR_REPLICAS, 20)]
 
-    def test_by_stretches_of_start_timestamps_all_are_tried(self, deleted: World) -> None:
+    def test_by_ranges_of_start_timestamps_all_are_retried(self, deleted: World) -> None:
         deleted.write(40, 41, [C], table=TABLE, delete=True)
         swept_without_a_copy(deleted)
         judge_of(deleted).rejudge_parked(Parking.started(WAITING_FOR_REPLICAS, 21, 100))
@@ -271,13 +272,13 @@ class TestSpreadOverWorkers:
 
     def test_a_shard_where_something_waits_is_not_idle(self, deleted: World) -> None:
         swept_without_a_copy(deleted)
-        with pytest.raises(WorkFound):
-            IdleSweep(deleted.store, THOROUGH, 0, Horizon(101, deleted.clock.now_ms()), deleted.clock).run()
+        sweep = ShardSweep(deleted.store, THOROUGH, 0, Horizon(101, deleted.clock.now_ms()), deleted.clock)
+        assert sweep.run_if_idle() is None
 
 
 def judge_of(world: World) -> Judge:
     summary = Summary(THOROUGH, 0, 101)
-    view = SweepView.published(world.store, Horizon(101, world.clock.now_ms()), dry_run=False)
+    view = SweepView.publish(world.store, Horizon(101, world.clock.now_ms()), dry_run=False)
     parking = Parking(world.store, TimestampService(world.store), THOROUGH, 0)
     return Judge(world.store, THOROUGH, view, parking, world.clock, 3_600, summary, Counted())
 
@@ -286,7 +287,7 @@ def judge_of(world: World) -> Judge:
 
 
 def history(clock: ManualClock) -> CopiesStore:
-    """Something waits already, something is about to, and something was let go by a record that is gone."""
+    """One entry waits already, one is about to, and one was held by a record that is released."""
     shared = CopiesStore(clock)
     world = World(shared, clock)
     world.protect("gone", 15, table=TABLE)
@@ -301,7 +302,7 @@ def history(clock: ManualClock) -> CopiesStore:
 
 
 def seen(store: CopiesStore) -> list[tuple[TableRef, Cell]]:
-    """Cells that a reader would take for alive, the missing copy asked and every tombstone purged."""
+    """Cells that a reader would find alive, if the missing replica is read and every tombstone is purged."""
     return [(table, cell) for table, cell, versions in store.brought_back() if versions[max(versions)]]
 
 
@@ -330,7 +331,7 @@ def test_wherever_it_dies_nothing_comes_back_and_nothing_is_left_over(missing: M
     assert calls > 20
 
 
-def test_a_marker_that_goes_too_early_lets_the_missing_copy_bring_the_value_back(clock: ManualClock) -> None:
+def test_a_marker_that_is_removed_too_early_lets_the_missing_replica_bring_the_value_back(clock: ManualClock) -> None:
     """What all of this prevents."""
     shared = CopiesStore(clock)
     World(shared, clock).write(10, 11, [A], table=TABLE)

@@ -1,4 +1,4 @@
-"""What happens to an entry: tables of cases, no store."""
+"""The rules for an entry: tables of cases, no store."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sweep_tasks.protection.records import Mode, Protection, Protections, Record
 from sweep_tasks.queue.parking import Hold, Why
 from sweep_tasks.sweep.rules import (
     Entry,
-    Looked,
     Marker,
     Plan,
+    Removal,
     TableView,
-    after_looking,
-    doomed,
+    after_check,
     holding,
     parked,
     plan,
+    removable,
 )
-from sweep_tasks.transactions.commits import ABORTED
+from sweep_tasks.transactions.outcomes import ABORTED
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 AT, AFTER = Mode
@@ -46,7 +46,7 @@ def planned(
     protected: Protections | None = None,
 ) -> Plan:
     views = {TABLE: view or TableView(strategy)}
-    return plan(entries, strategy, views, protected or Protections([]), GRACE_UNTIL)
+    return plan(entries, strategy, views, protected or Protections.none(), GRACE_UNTIL)
 
 
 def ranges(of: Plan) -> list[tuple[int, int]]:
@@ -72,7 +72,7 @@ class TestUnprotected:
         assert ranges(decided) == [(-1, 20)]
         assert (decided.sentinels, decided.markers) == ({}, {})
 
-    def test_a_thorough_delete_goes_by_itself_after_everything_below_it(self) -> None:
+    def test_a_thorough_delete_is_removed_separately_after_everything_below_it(self) -> None:
         marker = entry(20, delete=True)
         decided = planned(marker, strategy=THOROUGH)
         assert decided.markers == {TABLE: [Marker(marker, VersionRange(CELL, -1, 20))]}
@@ -103,10 +103,12 @@ class TestUnprotected:
 
 class TestAborted:
     @pytest.mark.parametrize("strategy", [CONSERVATIVE, THOROUGH])
-    def test_exactly_its_version_goes_and_its_writer_is_watched_for_a_while(self, strategy: SweepStrategy) -> None:
+    def test_exactly_its_version_is_deleted_and_the_entry_waits_for_a_slow_writer(
+        self, strategy: SweepStrategy
+    ) -> None:
         decided = planned(entry(20, ABORTED, delete=True), strategy=strategy)
         assert decided.exact == {TABLE: [(CELL, 20)]}
-        assert (decided.ranges, decided.sentinels, decided.looked) == ({}, {}, {})
+        assert (decided.ranges, decided.sentinels, decided.to_check) == ({}, {}, {})
         assert decided.parked == [parked(entry(20, ABORTED, delete=True), Hold(Why.GRACE, until_ms=GRACE_UNTIL))]
 
     def test_it_hides_nothing(self) -> None:
@@ -122,7 +124,7 @@ class TestAborted:
 
 
 class TestProtectedAt:
-    def test_what_was_visible_stays_and_what_came_between_goes(self) -> None:
+    def test_what_was_visible_stays_and_what_came_between_is_removed(self) -> None:
         decided = planned(entry(70, 72), protected=protections((50, AT)))
         assert ranges(decided) == [(50, 70)]
         assert decided.sentinels == {}, "the older version is still there to be read"
@@ -135,7 +137,7 @@ class TestProtectedAt:
         assert held(decided) == [(70, "p50")]
 
     @pytest.mark.parametrize(("start", "commit"), [(40, 60), (50, 60), (49, 50)])
-    def test_an_entry_under_way_at_the_protection_deletes_nothing(self, start: int, commit: int) -> None:
+    def test_an_entry_that_is_open_at_the_protection_deletes_nothing(self, start: int, commit: int) -> None:
         decided = planned(entry(start, commit), protected=protections((50, AT)))
         assert decided.ranges == {}
         assert held(decided) == [(start, "p50")]
@@ -161,7 +163,8 @@ class TestProtectedAt:
         assert sorted(held(decided)) == [(65, "p30"), (85, "p70")]
 
     def test_the_example_of_the_rfc(self) -> None:
-        """put foo at 1, delete at 2, protected at 3, put bar at 4, put baz at 5: foo and bar go, the rest stays."""
+        """put foo at 1, delete at 2, protected at 3, put bar at 4, put baz at 5: foo and bar are removed, the rest
+        stays."""
         history = [
             Entry(TABLE, 1, CELL, start * 10, start * 10 + 1, delete)
             for start, delete in ((1, False), (2, True), (4, False), (5, False))
@@ -173,7 +176,7 @@ class TestProtectedAt:
         assert gone == {10, 40}
         assert held(decided) == [(50, "p30")]
 
-    def test_without_exactness_only_what_is_older_goes(self) -> None:
+    def test_without_exactness_only_what_is_older_is_removed(self) -> None:
         history = [entry(start) for start in (10, 20, 40, 50)]
         decided = planned(*history, protected=protections((30, AFTER)))
         assert ranges(decided) == [(0, 20)]
@@ -189,7 +192,7 @@ class TestProtectedAt:
 
 
 class TestProtectedAfter:
-    def test_nothing_goes_and_the_entry_waits(self) -> None:
+    def test_nothing_is_removed_and_the_entry_waits(self) -> None:
         decided = planned(entry(70, 72), protected=protections((50, AFTER)))
         assert (decided.ranges, decided.sentinels) == ({}, {})
         assert held(decided) == [(70, "p50")]
@@ -217,7 +220,9 @@ class TestProtectedAfter:
         ([(50, AT), (50, AFTER)], 100, (50, AFTER)),
     ],
 )
-def test_who_holds_an_entry(given: list[tuple[int, Mode]], commit: int, expected: tuple[int, Mode] | None) -> None:
+def test_which_protection_holds_an_entry(
+    given: list[tuple[int, Mode]], commit: int, expected: tuple[int, Mode] | None
+) -> None:
     found = holding([Protection(ts, mode, "r") for ts, mode in given], commit)
     assert (found and (found.ts, found.mode)) == expected
 
@@ -243,7 +248,7 @@ def test_which_versions_may_go(
     delete: bool, held_by: tuple[int, Mode] | None, strategy: SweepStrategy, expected: tuple[int, int] | None
 ) -> None:
     protection = Protection(*held_by, "r") if held_by else None
-    found = doomed(entry(70, 72, delete=delete), protection, strategy)
+    found = removable(entry(70, 72, delete=delete), protection, strategy)
     assert found == (VersionRange(CELL, *expected) if expected else None)
 
 
@@ -276,36 +281,43 @@ class TestTablesThatAreNotSwept:
         assert planned(entry(20), entry(30, ABORTED), view=TableView(NOTHING)) == Plan()
 
     def test_a_table_that_is_gone_is_left_alone(self) -> None:
-        assert plan([entry(20)], CONSERVATIVE, {}, Protections([]), GRACE_UNTIL) == Plan()
+        assert plan([entry(20)], CONSERVATIVE, {}, Protections.none(), GRACE_UNTIL) == Plan()
 
 
 class TestLookingFirst:
-    def test_where_a_table_asks_for_it_ranges_are_looked_at_before(self) -> None:
-        decided = planned(entry(20), view=TableView(CONSERVATIVE, look_first=True))
+    def test_where_a_table_requests_it_ranges_are_checked_before(self) -> None:
+        decided = planned(entry(20), view=TableView(CONSERVATIVE, check_first=True))
         assert (decided.ranges, decided.sentinels) == ({}, {})
-        assert decided.looked == {TABLE: [Looked(VersionRange(CELL, 0, 20), True, False)]}
+        assert decided.to_check == {TABLE: [Removal(VersionRange(CELL, 0, 20), True, False)]}
 
-    def test_a_thorough_look_puts_no_sentinel(self) -> None:
-        decided = planned(entry(20, delete=True), strategy=THOROUGH, view=TableView(THOROUGH, look_first=True))
+    def test_a_thorough_check_puts_no_sentinel(self) -> None:
+        decided = planned(entry(20, delete=True), strategy=THOROUGH, view=TableView(THOROUGH, check_first=True))
         marker = Marker(entry(20, delete=True), VersionRange(CELL, -1, 20))
-        assert decided.looked == {TABLE: [Looked(VersionRange(CELL, -1, 21), False, False, marker)]}
+        assert decided.to_check == {TABLE: [Removal(VersionRange(CELL, -1, 21), False, False, marker)]}
         assert decided.markers == {}, "it goes only if something is there"
 
-    def test_a_thorough_delete_older_than_a_truncation_is_looked_at_as_well(self) -> None:
+    def test_a_thorough_delete_older_than_a_truncation_is_checked_as_well(self) -> None:
         decided = planned(entry(20, delete=True), strategy=THOROUGH, view=TableView(THOROUGH, mark=21))
-        marker = Marker(entry(20, delete=True), VersionRange(CELL, -1, 20))
-        assert decided.looked == {TABLE: [Looked(VersionRange(CELL, -1, 21), False, True, marker)]}
+        assert decided.to_check == {TABLE: [Removal(VersionRange(CELL, 0, 21), False, True)]}
+
+    @pytest.mark.parametrize("strategy", [CONSERVATIVE, THOROUGH])
+    def test_neither_a_protection_nor_a_retention_keeps_what_started_below_the_mark(
+        self, strategy: SweepStrategy
+    ) -> None:
+        view = TableView(strategy, mark=21, horizon=5)
+        decided = planned(entry(20, 22), strategy=strategy, view=view, protected=protections((15, Mode.AT)))
+        assert (decided.to_check, decided.parked) == ({TABLE: [Removal(VersionRange(CELL, 0, 21), False, True)]}, [])
 
     @pytest.mark.parametrize(("mark", "looked"), [(20, False), (21, True)])
-    def test_an_entry_older_than_a_truncation_is_looked_at_and_puts_no_sentinel(self, mark: int, looked: bool) -> None:
+    def test_an_entry_older_than_a_truncation_is_checked_and_puts_no_sentinel(self, mark: int, looked: bool) -> None:
         decided = planned(entry(20), view=TableView(CONSERVATIVE, mark=mark))
-        assert decided.looked == ({TABLE: [Looked(VersionRange(CELL, 0, 20), False, True)]} if looked else {})
+        assert decided.to_check == ({TABLE: [Removal(VersionRange(CELL, 0, mark), False, True)]} if looked else {})
         assert bool(decided.sentinels) is not looked
 
     @pytest.mark.parametrize(
         ("first", "sentinel", "truncated", "versions", "expected_ranges", "expected_sentinel"),
         [
-            # what the table asked for
+            # what the table requests
             (0, True, False, [], [], False),
             (0, True, False, [20], [], False),
             (0, True, False, [20, -1], [], False),
@@ -314,7 +326,7 @@ class TestLookingFirst:
             (0, True, False, [20, 0], [(0, 20)], True),
             (-1, False, False, [20, -1], [(-1, 20)], False),
             (-1, False, False, [20], [], False),
-            # what a truncation makes necessary
+            # what a truncation requires
             (0, False, True, [], [], False),
             (0, False, True, [-1], [(-1, 0)], False),
             (0, False, True, [10, -1], [(0, 20), (-1, 0)], False),
@@ -324,7 +336,7 @@ class TestLookingFirst:
             (-1, False, True, [-1], [(-1, 20)], False),
         ],
     )
-    def test_what_goes_of_what_is_there(
+    def test_what_is_removed_of_what_is_stored(
         self,
         first: int,
         sentinel: bool,
@@ -333,7 +345,7 @@ class TestLookingFirst:
         expected_ranges: list[tuple[int, int]],
         expected_sentinel: bool,
     ) -> None:
-        look = Looked(VersionRange(CELL, first, 20), sentinel, truncated)
-        found, puts_sentinel = after_looking(look, versions)
+        look = Removal(VersionRange(CELL, first, 20), sentinel, truncated)
+        found, puts_sentinel = after_check(look, versions)
         assert [(each.first, each.end) for each in found] == expected_ranges
         assert puts_sentinel is expected_sentinel

@@ -1,4 +1,4 @@
-"""Whoever watches a sweep is told how far it is, and log lines are few."""
+"""The progress of a sweep is reported, with few log lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from sweep_tasks.model import Cell
 from sweep_tasks.store import Store
-from sweep_tasks.sweep.watching import LogEvery, Reached
+from sweep_tasks.sweep.summary import LogEvery, Reached
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, THOROUGH, World
 
@@ -15,12 +15,12 @@ def reached(progress: int, begin: int = -1, sweep_ts: int = 100) -> Reached:
     return Reached(THOROUGH, 0, "queue", begin, progress, sweep_ts, 5, 1)
 
 
-def test_a_sweep_tells_its_phases_and_each_batch(store: Store, clock: ManualClock) -> None:
+def test_a_sweep_reports_its_phases_and_each_batch(store: Store, clock: ManualClock) -> None:
     world = World(store, clock)
     for start in range(10, 50, 2):
         world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
     told: list[Reached] = []
-    world.sweep(100, batch=5, watch=told.append)
+    world.sweep(100, batch=5, listener=told.append)
     assert [each.phase for each in told] == ["publish", "parked", "late", "queue", *["queue"] * 4]
     assert [each.entries for each in told[-4:]] == [5, 10, 15, 20]
     assert {(each.strategy, each.shard) for each in told} == {(CONSERVATIVE, 0)}

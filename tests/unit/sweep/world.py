@@ -1,10 +1,11 @@
-"""A store with tables, transactions made by hand, and everything that a sweep may change, as plain values."""
+"""A store with tables, transactions written step by step, and everything that a sweep may change, as plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -13,12 +14,12 @@ from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
-from sweep_tasks.store.system import (
+from sweep_tasks.store.schema import (
+    CLOCK_SAMPLES,
     ID_TO_NAME,
     NAME_TO_ID,
     PARKED,
     PROTECTIONS,
-    PUNCHES,
     QUARANTINE,
     QUEUE_CELLS,
     QUEUE_PROGRESS,
@@ -26,11 +27,11 @@ from sweep_tasks.store.system import (
     THRESHOLDS,
     TRANSACTIONS,
 )
-from sweep_tasks.sweep.engine import ShardSweep, SweepOptions
 from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.order import SweepOptions
+from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.timestamps.service import TimestampService
-from sweep_tasks.transactions.commits import CommitTable
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.support.clock import ManualClock
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
@@ -63,7 +64,7 @@ class World:
         store: bool = True,
     ) -> None:
         """A transaction; commit None is one that never finished, -1 one that aborted and left its values."""
-        TimestampService(self.store).move_past(max(start, commit or 0))
+        TimestampService(self.store).move_past(max(start, commit or 0), any_distance=True)
         writes = {table: dict.fromkeys(cells, b"" if delete else b"v")}
         QueueWriter(self.store).enqueue(start, writes, self.store.tables([table]))
         if store:
@@ -72,7 +73,7 @@ class World:
             CommitTable(self.store).decide(start, commit)
 
     def enter(self, start: int, value: bytes, index: int = 0, strategy: SweepStrategy = CONSERVATIVE) -> None:
-        """Bytes in the queue that nobody of ours wrote."""
+        """Bytes in the queue that no version of ours wrote."""
         place = Cell(shared_row(fine(start), strategy, 0), cells_column(start % 50_000, index))
         self.store.put(start, {QUEUE_CELLS: {place: value}})
 
@@ -87,7 +88,7 @@ class World:
     def sweep(self, sweep_ts: int, strategy: SweepStrategy = CONSERVATIVE, **options: Any) -> Summary:
         return sweep(self.store, self.clock, sweep_ts, strategy, **options)
 
-    # --- looking ------------------------------------------------------------------------------------------------
+    # --- reading ------------------------------------------------------------------------------------------------
 
     def versions(self, cell: Cell = A, table: TableRef = TABLE) -> list[int]:
         return sorted(self.store.timestamps(table, [cell]).get(cell, []))
@@ -121,13 +122,13 @@ def counts(summary: Summary) -> dict[str, Any]:
 
 
 def state_of(store: Store) -> dict[str, Any]:
-    """Everything a sweep may change.
+    """Everything that a sweep may change.
 
-    Parked and quarantined entries lie at fresh timestamps, which never repeat. Of the entries of a cell under one
-    protection only the greatest start says something; how many below it are parked depends on where batches ended.
+    Parked and quarantined entries are stored at fresh timestamps, which never repeat. Of the entries of a cell under
+    one protection only the greatest start is significant; how many below it are parked depends on where batches ended.
     """
     cells = [table for table in store.tables() if not table.is_system] + [QUEUE_CELLS, QUEUE_TIMESTAMPS]
-    registers = (TRANSACTIONS, THRESHOLDS, QUEUE_PROGRESS, NAME_TO_ID, ID_TO_NAME, PROTECTIONS, PUNCHES)
+    registers = (TRANSACTIONS, THRESHOLDS, QUEUE_PROGRESS, NAME_TO_ID, ID_TO_NAME, PROTECTIONS, CLOCK_SAMPLES)
     found: dict[str, Any] = {str(table): store.scan_versions(table, limit=10_000).items for table in cells}
     for table in registers:
         found[str(table)] = store.scan_registers(table, 10_000).items

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
 from sweep_tasks.errors import WriteConflict
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.opening import open_store
 from sweep_tasks.store import Store
 from sweep_tasks.transactions import Transaction, TransactionManager
 from tests.support.processes import in_processes
@@ -82,7 +83,7 @@ def test_money_is_neither_made_nor_lost_by_seven_writers_and_every_audit_adds_up
 DIES_WHILE_COMMITTING = """
 import os, signal, sys
 from sweep_tasks.config import Settings
-from sweep_tasks.opening import open_store
+from sweep_tasks.connections import open_store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.transactions import TransactionManager
 
@@ -134,13 +135,14 @@ def test_a_manager_survives_a_fork(bank: TransactionManager) -> None:
 
 
 def hold_and_commit(number: int, url: str) -> bool:
-    """Both write the same cell from the same snapshot, then commit at about the same time."""
+    """Both write the same cell, each in a transaction that began before the other's ended, then commit."""
     with open_store(url, PATIENT) as store, TransactionManager(store, PATIENT) as manager:
         tx = manager.transaction()
         tx.put(ACCOUNTS, b"p0", COLUMN, b"%d" % (1_000 + number))
-        while len(manager.leases.open()) < 2:
+        folder = Path(url.removeprefix("sqlite:///")).parent
+        (folder / f"{number}.ready").touch()
+        while len(list(folder.glob("*.ready"))) < 2:  # leases would not do: the other's may be gone before it is seen
             time.sleep(0.001)
-        time.sleep(0.05)
         try:
             tx.commit()
         except WriteConflict:

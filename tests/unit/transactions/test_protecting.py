@@ -1,24 +1,24 @@
-"""Protections made and released in a transaction: they stand or fall with its commit, whoever dies when."""
+"""Protections that a transaction creates and releases: they take effect with its commit, despite crashes."""
 
 from __future__ import annotations
 
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.errors import AlreadySwept, NotFound, ReadOnlyRefused, RecordChanged, StoreError, TransactionAborted
+from sweep_tasks.coordination.leases import Leases
+from sweep_tasks.coordination.thresholds import Thresholds
+from sweep_tasks.errors import AlreadySwept, NotFound, RecordChanged, StoreError, TransactionAborted, TransactionError
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, lose_answer
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.timestamps.leases import Leases
-from sweep_tasks.timestamps.thresholds import Thresholds
 from sweep_tasks.transactions import TransactionManager
-from sweep_tasks.transactions.commits import CommitTable
-from sweep_tasks.transactions.writers import Writers
+from sweep_tasks.transactions.outcomes import CommitTable, Writers
 from tests.conftest import memory_store
 from tests.support.clock import ManualClock
+from tests.support.errors import having
 
 T = TableRef.parse("app.items")
 CONSERVATIVE = SweepStrategy.CONSERVATIVE
@@ -40,7 +40,7 @@ def settle_all(store: Store, clock: ManualClock) -> None:
     catalog = ProtectionCatalog(store)
     writers = Writers(CommitTable(store), Leases(store, 30), clock, 1)
     for each in catalog.records():
-        catalog.settle(each, writers.settled_without_waiting)
+        catalog.settle(each, writers.settle_without_waiting)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ class TestProtecting:
 
     def test_a_read_only_transaction_protects_nothing(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction(read_only=True)
-        with pytest.raises(ReadOnlyRefused):
+        with pytest.raises(TransactionError, check=having(code="bad_value")):
             tx.protect(record())
         assert standing(store) == {}
 
@@ -131,7 +131,9 @@ class TestReleasing:
             tx.release("a")
         assert standing(store) == {"b": State.ACCEPTED}
 
-    def test_of_two_who_release_it_the_second_must_try_again(self, store: Store, manager: TransactionManager) -> None:
+    def test_of_two_transactions_that_release_it_the_second_must_retry(
+        self, store: Store, manager: TransactionManager
+    ) -> None:
         first, second = manager.transaction(), manager.transaction()
         first.release("a")
         second.release("a")

@@ -1,0 +1,1 @@
+"""Coordination between processes: timestamps, leases of open transactions, thresholds and clock samples."""

@@ -1,0 +1,1 @@
+"""Diagnosis of a store: status, doctor and explain."""

@@ -1,0 +1,1 @@
+"""Exports of tables: full exports, increments and their files."""

@@ -1,0 +1,137 @@
+"""Whether a scan starts a new run or resumes the one of the table.
+
+A table has one run at a time. A run that another process works on is left alone, and the error names its owner. A
+process reports with every page; a run that was silent for too long was cut off, and may be resumed like one that was
+paused or cancelled. Resuming a run counts as a report. A run is resumed if it covers the rows of the order, so the same
+order, given again and again, completes the scan. A run of other rows is dropped only by a restart, or by a scheduled
+scan, which would otherwise never scan its table again. Scheduled scans skip a table whose run was cancelled. All this
+only saves work: two processes that scan the same range do the work twice and no harm.
+
+One rule is about safety: a run uses the strategy and the retention that the table had when the run started. If they
+have changed, the run is not resumed but started from the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from sweep_tasks.clock import Clock
+from sweep_tasks.config import Settings
+from sweep_tasks.errors import AlreadyExists
+from sweep_tasks.legacy.order import LegacyOrder, swept_strategy
+from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing
+from sweep_tasks.legacy.run import LegacySweep, active_run
+from sweep_tasks.legacy.scan import Ledger
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.horizon import horizon_now
+
+
+class Begin(StrEnum):
+    START = "start"
+    RESUME = "resume"
+    TAKE_OVER = "take over"
+    """Start from the beginning although there is an unfinished run: it is of no use for the order."""
+
+
+class Now(NamedTuple):
+    """The state of the table and the time when an order arrives."""
+
+    begins_at: bytes
+    """Where the order starts, as the store encodes it."""
+    strategy: SweepStrategy
+    reach: int
+    """The greatest timestamp that the table may be swept to."""
+    now_ms: int
+    silent_ms: int
+
+
+def how_to_begin(
+    standing: Standing, order: LegacyOrder, now: Now, *, restart: bool = False, owner: str = "", scheduled: bool = False
+) -> Begin:
+    """Decide how to start. Refuse with the owner's name if another process works on the run. A retry of the same owner
+    does not wait until its earlier attempt counts as silent, and does not restart a second time."""
+    run = standing.run
+    if not run.is_open:
+        return Begin.START
+    ours = run.owner == owner
+    if is_at_work(standing, now.now_ms, now.silent_ms) and not ours:
+        raise active_run(standing)
+    if scheduled and run.state is RunState.CANCELLED:
+        raise AlreadyExists(
+            f"table: run {run.id} of {run.table} was cancelled; scheduled sweeps skip the table until the run is "
+            f"resumed ('sweepflow legacy-sweep {run.table}') or started from the beginning ('--restart')",
+            run=run.id,
+        )
+    if not run.may_go_on(now.strategy, now.reach):
+        return Begin.TAKE_OVER
+    same_rows = run.stretches[0].first == now.begins_at
+    wanted = same_rows and (order.stop_at is None or run.horizon.sweep_ts <= order.stop_at)
+    if not (wanted or restart or scheduled or ours):
+        raise AlreadyExists(
+            f"table: run {run.id} of {run.table}, owned by {run.owner}, has finished {standing.done} of "
+            f"{len(standing.ranges)} ranges; it covers other rows, or has a later sweep timestamp than requested. "
+            f"Finish it first ('sweepflow legacy-sweep {run.table} --status' shows it), or discard it and start from "
+            "the beginning ('--restart', Restart in the form of the DAG)",
+            table=run.table,
+            run=run.id,
+            owner=run.owner,
+            done=standing.done,
+            ranges=len(standing.ranges),
+        )
+    return Begin.RESUME if wanted and (ours or not restart) else Begin.TAKE_OVER
+
+
+def decide_start(
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    order: LegacyOrder,
+    *,
+    restart: bool,
+    owner: str,
+    scheduled: bool = False,
+) -> tuple[Begin, Standing | None]:
+    """Read the run of the table and decide how to start. Return the decision and the run that it is based on."""
+    standing = None if order.dry_run else Runs(store).standing(order.table)
+    if standing is None:
+        return Begin.START, None
+    strategy = swept_strategy(store, order.table)
+    reach = horizon_now(strategy, store, settings, clock).sweep_ts
+    now = Now(order.begins_at(store), strategy, reach, clock.now_ms(), settings.legacy_silent_s * 1000)
+    return how_to_begin(standing, order, now, restart=restart, owner=owner, scheduled=scheduled), standing
+
+
+def is_at_work(standing: Standing, now_ms: int, silent_ms: int) -> bool:
+    return standing.run.state is RunState.RUNNING and now_ms - standing.heard_of_ms < silent_ms
+
+
+def start_run(
+    sweep: LegacySweep, order: LegacyOrder, how: Begin, standing: Standing | None = None, run_id: str | None = None
+) -> Run:
+    """Start or resume the run, unless another process has changed it since the decision."""
+    known = standing.run if standing else None
+    if how is Begin.RESUME:
+        return sweep.resume(order.table, known)
+    return sweep.start(order, take_over=how is Begin.TAKE_OVER, instead_of=known, run_id=run_id)
+
+
+class Watched:
+    """A ledger that also reports every change of a range."""
+
+    def __init__(self, ledger: Ledger, report: Callable[[int, RangeState], None]) -> None:
+        self._ledger = ledger
+        self._report = report
+
+    def range(self, run: Run, number: int) -> RangeState:
+        return self._ledger.range(run, number)
+
+    def advance(self, run: Run, number: int, known: RangeState, new: RangeState) -> RangeState:
+        standing = self._ledger.advance(run, number, known, new)
+        self._report(number, standing)
+        return standing
+
+    def stopped(self, run: Run) -> str | None:
+        return self._ledger.stopped(run)

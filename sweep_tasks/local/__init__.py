@@ -1,0 +1,1 @@
+"""Real servers on this machine: Cassandra, Spark, PostgreSQL and Airflow."""

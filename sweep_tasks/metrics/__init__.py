@@ -1,0 +1,1 @@
+"""Metrics: declared once, recorded by runs, and exported."""

@@ -1,1 +1,0 @@
-"""A router for each noun of the page."""

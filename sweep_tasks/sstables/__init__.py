@@ -1,0 +1,1 @@
+"""What is inside Cassandra's files: readers, statistics and what was measured."""

@@ -1,0 +1,55 @@
+"""A driver that waits for its workers gives signs of life."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from structlog.testing import capture_logs
+
+from spark_jobs.job import heartbeat
+from sweep_tasks.logs import at_work
+from sweep_tasks.model import SweepStrategy
+from sweep_tasks.sweep.summary import LogEvery, Reached
+
+PATIENCE_S = 60
+
+
+def test_while_workers_are_busy_the_log_tells_how_many_tasks_are_done(spark: SparkSession, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+
+    def busy_until_told(batches: Iterator[object]) -> Iterator[object]:
+        until = time.monotonic() + PATIENCE_S
+        while not told.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield from batches
+
+    log = LogEvery()
+    log(Reached(SweepStrategy.THOROUGH, 3, "queue", -1, 49, 100, 7, 1))
+    frame = spark.range(0, 2, 1, 2).mapInArrow(busy_until_told, "id long")
+    beating = heartbeat(log, lambda: spark.sparkContext, every_s=0.1)
+    with capture_logs() as lines, at_work(shard=3), beating, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(frame.collect)
+        while not (work.done() or _busy(lines)):
+            time.sleep(0.05)
+        told.touch()
+        work.result()
+    first = _busy(lines)[0]
+    assert (first["tasks"], first["phase"], first["done"], first["entries"]) == (2, "queue", "50%", 7)
+
+
+def _busy(lines: list[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    return [line for line in lines if line["tasks_running"]]
+
+
+@pytest.mark.parametrize("every_s", [0.01])
+def test_without_spark_nothing_is_said(every_s: float) -> None:
+    log = LogEvery()
+    with capture_logs() as lines, heartbeat(log, lambda: None, every_s):
+        time.sleep(0.1)
+    assert lines == []

@@ -1,0 +1,64 @@
+"""Which new files came of a compaction."""
+
+from __future__ import annotations
+
+from sweep_tasks.compaction.execution import outputs_of
+from sweep_tasks.sstables.files import Identity
+from sweep_tasks.sstables.nodes import FileMetadata, Stretch, joined, metadata_in
+from tests.unit.compaction.scripted_node import stretch
+from tests.unit.sstables.answers import answer
+
+NEW = {"new": Identity("new", "9", 5, 5)}
+TOLD = answer("sstablemetadata_with_positions.txt")
+
+
+def of(*covers: Stretch, first: int = 10, last: int = 20) -> FileMetadata:
+    return FileMetadata(first, last, covers=covers)
+
+
+SOURCES = [of(stretch(0, 5)), of(stretch(5, 9))]
+
+
+def test_what_covers_all_that_the_sources_covered_came_of_them() -> None:
+    found = outputs_of(0, SOURCES, NEW, {"new": of(stretch(0, 9))})
+    assert (dict(found.made), found.unclear, found.certain) == (NEW, False, True)
+
+
+def test_a_flush_meanwhile_did_not() -> None:
+    found = outputs_of(0, SOURCES, NEW, {"new": of(stretch(9, 12), first=30, last=40)})
+    assert (dict(found.made), found.unclear) == ({}, False)
+
+
+def test_what_covers_more_came_of_a_second_compaction_too() -> None:
+    assert outputs_of(0, SOURCES, NEW, {"new": of(stretch(0, 12))}).unclear
+
+
+def test_what_went_away_before_it_could_be_asked_leaves_it_open() -> None:
+    assert outputs_of(0, SOURCES, NEW, {"new": None}).unclear
+
+
+def test_where_some_sources_stay_and_others_go_it_is_open_what_was_compacted() -> None:
+    assert outputs_of(1, SOURCES, NEW, {"new": of(stretch(0, 9))}).unclear
+
+
+def test_sources_that_stay_with_nothing_new_of_theirs_were_not_compacted() -> None:
+    assert outputs_of(2, SOURCES, {}, {}).none_of_it
+    assert outputs_of(2, SOURCES, NEW, {"new": of(stretch(9, 12))}).none_of_it
+    assert not outputs_of(2, SOURCES, NEW, {"new": of(stretch(0, 9))}).none_of_it, "a reader may still hold them"
+
+
+def test_files_of_other_nodes_cover_nothing_and_are_known_by_their_times_but_not_for_certain() -> None:
+    sources = [of(), of()]
+    found = outputs_of(0, sources, NEW, {"new": of(first=12, last=20)})
+    assert (dict(found.made), found.certain) == (NEW, False)
+    assert outputs_of(0, sources, NEW, {"new": of(stretch(1, 2), first=1, last=20)}).unclear, "it may hold them as well"
+    assert not outputs_of(0, sources, {}, {}).unclear, "everything was dropped"
+
+
+def test_stretches_that_touch_are_one() -> None:
+    assert joined([stretch(5, 9), stretch(0, 5), stretch(11, 12)]) == (stretch(0, 9), stretch(11, 12))
+
+
+def test_what_a_file_covers_is_read_as_cassandra_prints_it() -> None:
+    ((_, found),) = metadata_in(TOLD)
+    assert found.covers == (((17, 86), (17, 90)), ((17, 95), (18, 2)))

@@ -1,0 +1,273 @@
+"""The journal: who did what, when and why, as a chain that reveals changed and missing entries."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from structlog.testing import capture_logs
+
+from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
+from sweep_tasks.errors import BadValue, NotFound, OutcomeUnknown, StoreBusy, StoreUnavailable, SweepflowError
+from sweep_tasks.journal.actors import MOST_CHARACTERS, SCHEDULER, Process, current_user
+from sweep_tasks.journal.journal import Journal
+from sweep_tasks.model import MAX_TS, Cell
+from sweep_tasks.store import Change, Store
+from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.schema import JOURNAL, JOURNAL_HEAD
+from tests.support.clock import ManualClock
+from tests.support.errors import having
+
+HEAD = Cell(b"journal", b"head")
+
+
+def record(store: Store, clock: ManualClock, *about: str) -> None:
+    for each in about:
+        with Journal(store, clock).record_as("ada", "pause", each, "a closer look"):
+            pass
+        clock.advance(1)
+
+
+def entry(number: int) -> Cell:
+    return Cell(b"entry" + number.to_bytes(8, "big"), b"v")
+
+
+def broken(store: Store) -> tuple[int | None, str | None]:
+    with pytest.raises(SweepflowError, check=having(code="journal_broken")) as found:
+        Journal(store).verify()
+    return found.value.details["number"], found.value.reason
+
+
+def test_the_newest_act_comes_first_with_its_outcome(store: Store, clock: ManualClock) -> None:
+    journal = Journal(store, clock)
+    with journal.record_as("ada", "pause", "shop.orders", "a  closer\nlook"):
+        pass
+    clock.advance(1)
+    with pytest.raises(NotFound), journal.record_as("bob", "release", "backup", "done"):
+        raise NotFound("there is none")
+    assert [(note.by, note.what, note.about, note.reason, note.outcome) for note in journal.last()] == [
+        ("bob", "release", "backup", "done", "failed: not_found"),
+        ("ada", "pause", "shop.orders", "a closer look", "done"),
+    ]
+    assert [note.by for note in journal.last(1)] == ["bob"]
+
+
+def test_what_was_never_heard_of_again_is_on_record_as_asked_for(store: Store, clock: ManualClock) -> None:
+    with pytest.raises(KeyboardInterrupt), Journal(store, clock).record_as("ada", "pause", "", "why not"):
+        raise KeyboardInterrupt
+    assert [note.outcome for note in Journal(store, clock).last()] == ["asked"]
+
+
+@pytest.mark.parametrize("reason", ["", "  \n ", "x" * (MOST_CHARACTERS + 1), "a\x1b[2J", "\u202eevil"])
+def test_without_a_proper_reason_nothing_is_done(store: Store, clock: ManualClock, reason: str) -> None:
+    with pytest.raises(BadValue) as refused, Journal(store, clock).record_as("ada", "pause", "", reason):
+        pytest.fail("it was done")
+    assert refused.value.field == "reason"
+    assert Journal(store, clock).last() == []
+
+
+def test_what_cannot_be_recorded_is_not_done(store: Store, clock: ManualClock) -> None:
+    def fail(call: Call) -> None:
+        if call.name == "compare_and_set":
+            raise StoreUnavailable("store: away")
+
+    journal = Journal(FaultyStore(store, before=fail), clock)
+    with pytest.raises(StoreUnavailable), journal.record_as("ada", "drop", "shop.orders", "old"):
+        pytest.fail("it was done")
+
+
+def test_an_outcome_that_cannot_be_recorded_fails_nothing_and_is_logged(store: Store, clock: ManualClock) -> None:
+    done = False
+
+    def fail(call: Call) -> None:
+        if done and call.name == "compare_and_set":
+            raise StoreUnavailable("store: away")
+
+    with capture_logs() as lines, Journal(FaultyStore(store, before=fail), clock).record_as("ada", "drop", "t", "old"):
+        done = True
+    assert [note.outcome for note in Journal(store).last()] == ["asked"]
+    assert [line["outcome"] for line in lines if line["code"] == "outcome_not_recorded"] == ["done"]
+
+
+def test_the_last_few_take_as_many_reads_however_many_there_are(store: Store, clock: ManualClock) -> None:
+    record(store, clock, *map(str, range(30)))
+    calls: list[str] = []
+    watched = FaultyStore(store, before=lambda call: calls.append(call.name))
+    assert [note.about for note in Journal(watched, clock).last(3)] == ["29", "28", "27"]
+    assert calls == ["read", "get"]
+
+
+def test_what_users_asked_for_is_found_among_the_runs_of_every_hour(store: Store, clock: ManualClock) -> None:
+    journal = Journal(store, clock)
+    for hour in range(130):
+        with journal.record_as("ada" if hour in (5, 60, 90) else SCHEDULER, "sweep", str(hour), "because"):
+            pass
+    assert [note.about for note in journal.last(of_people=True)] == ["90", "60"], "of the last hundred"
+    assert [note.about for note in journal.last(1, of_people=True)] == ["90"]
+    assert [note.about for note in journal.last(2)] == ["129", "128"]
+    calls: list[str] = []
+    Journal(FaultyStore(store, before=lambda call: calls.append(call.name)), clock).last(of_people=True)
+    assert calls == ["read", "get"]
+
+
+class TestWhoItWas:
+    def test_is_the_user_of_the_process_whatever_its_environment_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
+            monkeypatch.setenv(name, "mallory")
+        assert pwd.getpwuid(os.getuid()).pw_name in current_user()
+        assert "mallory" not in current_user()
+
+    def test_is_in_every_entry_and_its_log_line(self, store: Store, clock: ManualClock) -> None:
+        with capture_logs() as lines:
+            record(store, clock, "shop.orders")
+        expected = Process.current()
+        assert [(line["number"], line["what"], line["outcome"]) for line in lines] == [
+            (1, "pause", "asked"),
+            (2, "pause", "done"),
+        ]
+        assert all(line["process"] == expected._asdict() for line in lines)
+        head = json.loads(store.read(JOURNAL_HEAD, [HEAD])[HEAD])
+        assert Process(*head["process"]) == expected
+        assert (expected.uid, expected.pid) == (os.getuid(), os.getpid())
+
+
+class TestTheChain:
+    def test_of_what_was_recorded_is_whole(self, store: Store, clock: ManualClock) -> None:
+        assert Journal(store).verify().entries == 0
+        record(store, clock, *map(str, range(5)))
+        found = Journal(store).verify()
+        assert (found.entries, found.kept_from) == (10, 1)
+
+    def test_shows_an_entry_that_was_changed(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two", "three")
+        stored = store.get(JOURNAL, {entry(3): MAX_TS})[entry(3)]
+        store.put(stored.ts, {JOURNAL: {entry(3): stored.value.replace(b'"ada"', b'"bob"')}})
+        assert broken(store) == (3, "changed")
+
+    def test_shows_an_entry_that_is_missing(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two", "three")
+        store.delete_rows(JOURNAL, [entry(4).row])
+        assert broken(store) == (4, "missing")
+
+    def test_shows_an_entry_that_makes_no_sense(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two")
+        store.put(1, {JOURNAL: {entry(2): b"{"}})
+        assert broken(store) == (2, "unreadable")
+
+    def test_shows_that_the_oldest_were_removed_without_a_record(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two", "three")
+        head = store.read(JOURNAL_HEAD, [HEAD])[HEAD]
+        forged = head.replace(b'"kept_from":1', b'"kept_from":3')
+        assert store.compare_and_set(JOURNAL_HEAD, HEAD.row, {HEAD.column: Change(head, forged)})
+        store.delete_rows(JOURNAL, [entry(1).row, entry(2).row])
+        assert broken(store) == (2, "missing")
+
+    def test_has_every_entry_of_writers_that_race(self, sqlite_url: str) -> None:
+        """Two acts each, by eight threads with their own stores."""
+
+        def act(number: int) -> None:
+            with open_store(sqlite_url, Settings()) as store:
+                for turn in range(2):
+                    with Journal(store).record_as("ada", "pause", f"{number}.{turn}", "again"):
+                        pass
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(act, range(8)))
+        with open_store(sqlite_url, Settings()) as store:
+            assert Journal(store).verify().entries == 32
+            notes = Journal(store).last(100)
+        assert {note.about for note in notes} == {f"{number}.{turn}" for number in range(8) for turn in range(2)}
+        assert {note.outcome for note in notes} == {"done"}
+
+    def test_gives_up_after_a_bounded_number_of_attempts(self, store: Store, clock: ManualClock) -> None:
+        others = 0
+
+        def be_first(call: Call) -> None:
+            nonlocal others
+            if call.name == "compare_and_set":
+                others += 1
+                Journal(store, clock).begin("bob", "pause", "", "first")
+
+        with pytest.raises(StoreBusy) as refused:
+            Journal(FaultyStore(store, before=be_first), clock).begin("ada", "pause", "", "second")
+        assert refused.value.reason == "journal"
+        assert {note.by for note in Journal(store).last(100)} == {"bob"}
+        assert Journal(store).verify().entries == others
+
+    @pytest.mark.parametrize("carried_out", [True, False])
+    @pytest.mark.parametrize("overtaken", [True, False])
+    def test_has_an_entry_once_though_its_answer_was_lost(
+        self, store: Store, clock: ManualClock, carried_out: bool, overtaken: bool
+    ) -> None:
+        record(store, clock, "before")
+        lost = False
+
+        def lose(call: Call) -> None:
+            nonlocal lost
+            if lost or call.name != "compare_and_set":
+                return
+            lost = True
+            if carried_out:
+                call.perform(*call.arguments)
+            if overtaken:
+                Journal(store, clock).begin("bob", "pause", "", "meanwhile")
+            raise OutcomeUnknown("store: no answer")
+
+        Journal(FaultyStore(store, before=lose), clock).begin("ada", "drop", "t", "old")
+        assert Journal(store).verify().entries == 3 + overtaken
+        assert [note.what for note in Journal(store).last() if note.what == "drop"] == ["drop"]
+
+
+class TestPruning:
+    def test_removes_what_is_old_and_the_rest_can_be_verified(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two")
+        limit = clock.now_ms()
+        record(store, clock, "three")
+        assert Journal(store, clock).prune("ada", "a year is enough", limit) == 4
+        assert [note.about for note in Journal(store).last()] == ["entries 1 to 4", "three"]
+        found = Journal(store).verify()
+        assert (found.entries, found.kept_from) == (4, 5)
+        assert store.timestamps(JOURNAL, [entry(number) for number in range(1, 5)]) == {}
+        assert Journal(store, clock).prune("ada", "again", limit) == 0
+
+    def test_again_and_again_leaves_a_chain(self, store: Store, clock: ManualClock) -> None:
+        for turn in range(4):
+            record(store, clock, f"{turn}.one", f"{turn}.two")
+            Journal(store, clock).prune("ada", "enough", clock.now_ms())
+            Journal(store).verify()
+        assert Journal(store).last(1)[0].what == "prune"
+
+    def test_shows_when_its_own_record_was_forged(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two")
+        Journal(store, clock).prune("ada", "enough", clock.now_ms())
+        first = Journal(store).verify().kept_from
+        stored = store.get(JOURNAL, {entry(first): MAX_TS})[entry(first)]
+        plain = json.loads(stored.value) | {"previous": "0" * 64}
+        store.put(stored.ts, {JOURNAL: {entry(first): json.dumps(plain, sort_keys=True).encode()}})
+        assert broken(store) == (first, "changed")
+
+    @pytest.mark.parametrize("calls", range(9))
+    def test_that_is_cut_off_anywhere_is_finished_by_the_next(
+        self, store: Store, clock: ManualClock, calls: int
+    ) -> None:
+        record(store, clock, *map(str, range(4)))
+        limit = clock.now_ms()
+        left = calls
+
+        def die(_: Call) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+
+        try:
+            Journal(FaultyStore(store, before=die), clock).prune("ada", "enough", limit)
+        except KeyboardInterrupt:
+            Journal(store).verify()
+        Journal(store, clock).prune("ada", "enough", limit)
+        Journal(store).verify()
+        assert store.timestamps(JOURNAL, [entry(number) for number in range(1, 8)]) == {}

@@ -1,0 +1,92 @@
+"""No private vocabulary in what people read: code, documents, templates and names.
+
+The words below have no legitimate use in this project: the usual technical terms and those of the glossary replace
+them. A file that uses one fails with its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CHECKED = ("sweep_tasks", "spark_jobs", "dags", "plugins", "benchmarks", "docs", "deploy", "README.md")
+KINDS = (".py", ".md", ".html", ".js", ".css", ".yaml", ".yml", ".sh", ".toml", ".json")
+WORDS = {
+    "anew": "again, from the beginning",
+    "whoever": "the caller, the writer, an operator",
+    "somebody": "another process, an operator",
+    "nobody": "no one, no process",
+    "anybody": "anyone, any process",
+    "heed": "respect, apply",
+    "mend": "fix, correct",
+    "doom": "removable",
+    "so manieth": "the nth, attempt number",
+    "by turns": "scheduled, in rotation",
+    "gone on with": "resumed",
+    "set aside": "quarantined",
+    "by hand": "manually",
+}
+"""Each with what to write instead. Inflected forms and identifiers are found too."""
+KEYS_THAT_STAY = ("not_by_turns",)
+"""Keys of JSON documents that scripts may read."""
+_FORMS = {"heed": "heed(?:s|ed|ing)?", "mend": "mend(?:s|ed|ing)?", "doom": "doom(?:s|ed|ing)?"}
+_PATTERN = re.compile(
+    rf"(?<![A-Za-z])(?:{'|'.join(_FORMS.get(word, word).replace(' ', '[ _]') for word in WORDS)})(?![A-Za-z])",
+    re.IGNORECASE,
+)
+
+
+def test_no_file_uses_words_that_only_this_project_would_use() -> None:
+    assert [found for path in checked_files() for found in private_words(path)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "judged anew",
+        "Whoever comes second",
+        "def judge_anew():",
+        "it was mended",
+        "what is set aside",
+        "entries_set_aside",
+        "HEEDS",
+        "run gone on with",
+    ],
+)
+def test_a_private_word_is_found_in_sentences_and_in_names(text: str) -> None:
+    assert _PATTERN.search(text)
+
+
+@pytest.mark.parametrize("text", ["the agreement is recommended", "amend", "handled", "renewed", "a dog by the river"])
+def test_usual_words_are_not_found(text: str) -> None:
+    assert not _PATTERN.search(text)
+
+
+def checked_files() -> Iterator[Path]:
+    for place in CHECKED:
+        top = ROOT / place
+        for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
+            if path.suffix in KINDS and ".min." not in path.name:
+                yield path
+
+
+def private_words(path: Path) -> Iterator[str]:
+    """Each with file, line and what to write instead."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for found in _PATTERN.finditer(_without_keys(line)):
+            yield f"{path.relative_to(ROOT)}:{number}: {found[0]!r}; write {_instead(found[0])}"
+
+
+def _instead(found: str) -> str:
+    plain = found.lower().replace("_", " ")
+    return next(instead for word, instead in WORDS.items() if plain.startswith(word))
+
+
+def _without_keys(line: str) -> str:
+    for key in KEYS_THAT_STAY:
+        line = line.replace(key, "")
+    return line

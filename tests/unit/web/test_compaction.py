@@ -1,0 +1,147 @@
+"""Compaction reports by node, from documents as the steps of a round create them."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+
+from sweep_tasks.compaction import rounds, rules
+from sweep_tasks.compaction.documents import Measurement, RoundPlan
+from sweep_tasks.compaction.node_files import Summary
+from sweep_tasks.compaction.nodetool import Server, Work
+from sweep_tasks.compaction.reports import node_file_verdict, server_state
+from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.config import Settings
+from sweep_tasks.sstables.statistics import Block, FileStatistics, Held, Thresholds, ThresholdsByTable
+from sweep_tasks.sstables.tombstones import FileSummary
+from sweep_tasks.web.compaction import by_node
+from sweep_tasks.web.rendering import rendered
+from tests.support.html import Element
+
+THRESHOLDS = ThresholdsByTable(Thresholds(), {})
+
+
+def measured(node: str, at_s: int, longest_run: int = 0, **droppable: int) -> dict[str, Any]:
+    """As a measurement ends: one file of each table."""
+    summary = Summary(node, at_s, THRESHOLDS, Fraction(1, 2))
+    for name, number in droppable.items():
+        summary.table(f"shop.{name}", 60)
+        summary.add(
+            FileSummary(
+                file=f"{name}-Data.db",
+                table=f"shop.{name}",
+                bytes=99,
+                droppable=number,
+                waiting=max(2, longest_run),
+                droppable_from_s=at_s,
+                runs=(Held(7, longest_run, longest_run),) if longest_run else (),
+            )
+        )
+    return summary.measurement(Path("/statistics")).document()
+
+
+def planned(node: str, dense: int, blocks: int) -> dict[str, Any]:
+    """Of a file of shop.orders, so many of whose blocks are dense."""
+    dead, live = Block(500, 900, 1_000), Block(0, 0, 1_000)
+    file = FileStatistics("orders-Data.db", [dead] * dense + [live] * (blocks - dense), "shop.orders")
+    verdicts = [node_file_verdict(each).document() for each in rules.plan([file], THRESHOLDS)]
+    made = {
+        "node": node,
+        "at_s": 15,
+        "budget_bytes": 1_000,
+        "server": server_state(Server(Work(), repairing=False)).document(),
+    }
+    return made | {"files": verdicts, "compactions": [], "blocked": []}
+
+
+def round_on(node: str, longest_run: int = 0) -> list[dict[str, Any]]:
+    """Everything that a dry run on a node leaves behind, in the order of its tasks."""
+    before, plan = measured(node, 10, orders=7), planned(node, 3, 4)
+    done = rounds.compact(Settings(), node, RoundPlan.model_validate(plan), dry_run=True)
+    after = measured(node, 20, longest_run, orders=1, carts=5)
+    report = rounds.report(
+        Measurement.model_validate(before), RoundPlan.model_validate(plan), done, Measurement.model_validate(after)
+    )
+    return [before, plan, done.document(), after, report.document()]
+
+
+def shown(documents: list[Any], **around: Any) -> Element:
+    request = Request({"type": "http", "root_path": "/sweepflow", "path": "/sweepflow/compaction", "headers": []})
+    values = {"run": None, "left_out": 0, "dag": "compaction", "airflow": ""} | around
+    body = rendered(request, "compaction.html", values | {"nodes": by_node(documents)}).body
+    return Element.of(bytes(body).decode())
+
+
+def test_the_last_measurement_of_each_node_counts_whatever_order_they_come_in() -> None:
+    documents = [*reversed(round_on("b")), measured("a", 5), None, ["something else"]]
+    found = by_node(documents)
+    assert list(found) == ["a", "b"]
+    lines = [(line.table, line.droppable, line.waiting) for line in found["b"].tables]
+    assert lines == [("shop.carts", 5, 2), ("shop.orders", 1, 2)]
+    report = shown(documents).one("data-report", "b")
+    assert report["data-dry-run"] == "true"
+    assert report.all("data-dropped") == []
+    assert [(each["data-kept"], each.text) for each in report.all("data-kept")] == [
+        ("not_dense", "6"),
+        ("gc_grace", "4"),
+    ]
+
+
+def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
+    carts, orders = by_node(round_on("b"))["b"].tables
+    assert (orders.dense_files, orders.densest) == (1, 0.75)
+    assert (carts.dense_files, carts.densest) == (0, None)
+    densest = [row.one("data-densest").text for row in shown(round_on("b")).all("data-table")]
+    assert [re.findall(r"\d+", text) for text in densest] == [[], ["75"]]
+    waiting = planned("b", 3, 4)
+    waiting["files"][0]["reason"] = Reason.PENDING.value
+    (left_to_the_server,) = by_node([measured("b", 10, orders=7), waiting])["b"].tables
+    assert left_to_the_server.dense_files == 0
+    (alone,) = by_node([measured("b", 10, orders=7)])["b"].tables
+    assert (alone.dense_files, alone.densest) == (None, None), "there is no plan yet"
+
+
+def test_reads_that_are_about_to_fail_come_first_though_the_run_is_red() -> None:
+    fails_at = Thresholds().run_fail
+    page = shown(round_on("b", longest_run=fails_at - 1), run={"dag_run_id": "scheduled__1", "state": "failed"})
+    assert page.one("id", "reported")["data-state"] == "failed"
+    first, *_ = near = page.all("data-near-failing", "b")
+    assert {(each["data-table"], each["data-token"]) for each in near} == {("shop.carts", "7"), ("shop.orders", "7")}
+    assert page.inside.index(page.one("id", "near-failing")) < page.inside.index(page.one("role", "region"))
+    assert str(fails_at - 1) in first.text
+    *without_a_report, _ = round_on("b", longest_run=fails_at - 1)
+    assert shown(without_a_report).all("data-near-failing") == near
+    assert shown(round_on("b")).all("data-near-failing") == []
+
+
+def test_tables_with_nothing_on_a_node_take_no_room() -> None:
+    empty = {"files": 0, "bytes": 0, "droppable": 0, "waiting": 0, "droppable_from_s": None, "gc_grace_s": 60}
+    document = measured("b", 10, orders=7)
+    document["tables"]["shop.leases"] = empty
+    assert [line.table for line in by_node([document])["b"].tables] == ["shop.orders"]
+    node = shown([document | {"tables": {"shop.leases": empty}}]).one("data-node", "b")
+    assert [row["data-empty"] for row in node.all("data-empty")] == ["no_files"]
+
+
+def test_unreadable_files_are_shown_instead_of_no_tombstones() -> None:
+    nothing = measured("b", 10, orders=0) | {"unreadable": ["one-Data.db isn't <readable>", "another"]}
+    unread = shown([nothing]).one("data-unread", "b")
+    assert unread["data-files"] == "2"
+    assert "one-Data.db isn't <readable>" in unread.text
+    assert shown(round_on("b")).all("data-unread") == []
+
+
+def test_nodes_that_are_not_shown_are_counted() -> None:
+    run = {"dag_run_id": "scheduled__1", "state": "success"}
+    assert shown(round_on("b"), run=run, left_out=3).one("data-left-out").text == "3"
+    assert shown(round_on("b"), run=run).all("data-left-out") == []
+
+
+def test_where_none_has_reported_it_says_so() -> None:
+    assert by_node([]) == {}
+    assert shown([]).one("id", "not-reported").text
+    assert shown(round_on("b")).all("id", "not-reported") == []
