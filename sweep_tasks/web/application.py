@@ -246,9 +246,15 @@ def _sweepflow_error(request: Request, error: Exception) -> Response:
     log.info("request failed", code=error.code, path=printable(request.url.path, _LONGEST_PATH))
     title = "The store can't be read" if isinstance(error, StoreError) else "Nothing was done"
     answer = _problem(request, status, error.code, title, str(error), reason=error.reason, field=error.field)
-    if status is HTTPStatus.TOO_MANY_REQUESTS:
+    if _may_repeat(request, status):
         answer.headers["Retry-After"] = str(RETRY_AFTER_S)
     return answer
+
+
+def _may_repeat(request: Request, status: HTTPStatus) -> bool:
+    """Return whether the server was only busy. A form that was not answered in time may have had its effect."""
+    unanswered = status is HTTPStatus.GATEWAY_TIMEOUT and request.method == "GET"
+    return unanswered or status is HTTPStatus.TOO_MANY_REQUESTS
 
 
 def _status_of(error: SweepflowError) -> HTTPStatus:

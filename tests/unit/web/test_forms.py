@@ -175,6 +175,7 @@ def test_a_sweep_that_airflow_may_have_started_is_not_started_again(
             runs.silent = True
             silent = await ada.post("/sweepflow/sweeps", data=given)
             assert problem_of(silent) == (504, "unavailable", None, "timeout")
+            assert "retry-after" not in silent.headers
             assert problem_of(await ada.post("/sweepflow/sweeps", data=given)) == SENT_ALREADY
 
     asyncio.run(send())

@@ -20,6 +20,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.texts import LONGEST_ID
 from sweep_tasks.web import as_user
+from sweep_tasks.web.application import RETRY_AFTER_S
 from tests.support.html import Element
 from tests.unit.web.conftest import TABLE
 from tests.unit.web.visitors import (
@@ -173,6 +174,7 @@ def test_an_airflow_that_does_not_answer_is_a_sentence_in_time(
 
     answer, took_s = asyncio.run(ask())
     assert problem_of(answer) == (504, "unavailable", None, "timeout")
+    assert answer.headers["retry-after"] == str(RETRY_AFTER_S)
     assert took_s < 1.5
 
 
