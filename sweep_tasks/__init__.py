@@ -1,1 +1,78 @@
-"""Sweeping for multi-version key-value stores: what sweeping means, without Spark."""
+"""Sweeping for multi-version key-value stores.
+
+    import sweep_tasks
+
+    with sweep_tasks.connect("sqlite:///shop.db", create=True) as db:
+        db.tables.create("shop.orders")
+        with db.transaction() as tx:
+            tx.put("shop.orders", b"order-1", b"state", b"paid")
+
+What this module exports is the public API. Other modules are private and may move.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweep_tasks.api import Database, Tables, connect
+    from sweep_tasks.errors import (
+        AlreadyExists,
+        AlreadySwept,
+        BadValue,
+        CommitUnknown,
+        LimitExceeded,
+        NotFound,
+        NotInitialised,
+        NotYet,
+        OtherSchema,
+        OutcomeUnknown,
+        RecordChanged,
+        SnapshotSwept,
+        StoreBusy,
+        StoreError,
+        StoreMissing,
+        StoreUnavailable,
+        SweepflowError,
+        TransactionAborted,
+        TransactionError,
+        UnknownTable,
+        WriteConflict,
+    )
+    from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableRef
+    from sweep_tasks.protection.records import Mode, Record, Target
+    from sweep_tasks.transactions import Snapshot, Transaction
+
+_HOMES = {
+    "sweep_tasks.api": ("Database", "Tables", "connect"),
+    "sweep_tasks.errors": (
+        "AlreadyExists", "AlreadySwept", "BadValue", "CommitUnknown", "LimitExceeded", "NotFound", "NotInitialised",
+        "NotYet", "OtherSchema", "OutcomeUnknown", "RecordChanged", "SnapshotSwept", "StoreBusy", "StoreError",
+        "StoreMissing", "StoreUnavailable", "SweepflowError", "TransactionAborted", "TransactionError", "UnknownTable",
+        "WriteConflict",
+    ),
+    "sweep_tasks.model": ("Cell", "ConflictHandling", "Span", "SweepStrategy", "TableRef"),
+    "sweep_tasks.protection.records": ("Mode", "Record", "Target"),
+    "sweep_tasks.transactions": ("Snapshot", "Transaction"),
+}  # fmt: skip
+"""Imported on first use: a DAG file or a worker that imports one module must not load all of them."""
+
+__all__ = [
+    "AlreadyExists", "AlreadySwept", "BadValue", "Cell", "CommitUnknown", "ConflictHandling", "Database",
+    "LimitExceeded", "Mode", "NotFound", "NotInitialised", "NotYet", "OtherSchema", "OutcomeUnknown", "Record",
+    "RecordChanged", "Snapshot", "SnapshotSwept", "Span", "StoreBusy", "StoreError", "StoreMissing",
+    "StoreUnavailable", "SweepStrategy", "SweepflowError", "TableRef", "Tables", "Target", "Transaction",
+    "TransactionAborted", "TransactionError", "UnknownTable", "WriteConflict", "connect",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -123,6 +123,10 @@ class Span:
     def __contains__(self, key: bytes) -> bool:
         return self.start <= key and (not self.end or key < self.end)
 
+    def overlaps(self, other: Span) -> bool:
+        """Return whether some key is in both."""
+        return (not other.end or self.start < other.end) and (not self.end or other.start < self.end)
+
     def __repr__(self) -> str:
         return f"Span(<{len(self.start)} bytes>, <{len(self.end)} bytes>)"
 

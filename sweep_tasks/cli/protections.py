@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -32,14 +32,14 @@ from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.diagnosis.held_back import MOST, Held, HeldBack
 from sweep_tasks.diagnosis.status import Usage
-from sweep_tasks.errors import AlreadySwept, BadValue
+from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import acting_for
 from sweep_tasks.metrics.samples import tallied_operations
 from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
-from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
-from sweep_tasks.protection.owners import EXPIRY
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.protecting import create_record, new_record
 from sweep_tasks.protection.reconciliation import age_s, expired
-from sweep_tasks.protection.records import MANUAL, Mode, Record, Target
+from sweep_tasks.protection.records import Mode, Record
 from sweep_tasks.texts import words
 
 _COLUMNS = ("id", "owner", "age", "protects", "state", "holds back")
@@ -168,9 +168,6 @@ def _size(held: Held) -> str:
 
 app = typer.Typer(help="Protected timestamps: list them with what each holds back, or move one.", rich_markup_mode=None)
 
-_ATTEMPTS = 5
-"""A concurrent sweep may pass a timestamp that was just taken, but hardly five times in a row."""
-
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
 MostOption = Annotated[
     int, typer.Option("--most", min=1, metavar="N", help="Read at most so many entries and versions of each.")
@@ -206,20 +203,17 @@ def protect(
     with command(ctx, store, as_json) as run:
         if now and at is not None:
             raise BadValue("at", "a timestamp and --now can't be combined; give one of them")
-        kind = owner or (EXPIRY if expires else MANUAL)
-        if kind == EXPIRY and not expires:
-            raise BadValue("expires", f"owner {EXPIRY!r} needs it; give --expires as well", reason="missing")
-        record = Record(
-            record_id or f"{kind}-{secrets.token_hex(4)}",
-            at or 0,
-            mode,
-            tuple(map(Target.parse, targets)),
-            meta_type=kind,
+        record = new_record(
+            targets,
+            record_id=record_id,
+            mode=mode,
+            owner=owner,
             meta=_details(meta or ()),
-            expires_ms=moment_ms(expires, "expires", _now_ms()) if expires else None,
+            expires_at=from_ms(moment_ms(expires, "expires", _now_ms())) if expires else None,
         )
         with _tallied(run, "protect"):
-            found = Protection.of(_protect(run, record, at), _now_ms())
+            created = create_record(_catalog(run), record, TimestampService(run.store).fresh, at)
+            found = Protection.of(created, _now_ms())
         last = TimestampService(run.store).greatest()
         ahead = f"; this is in the future, the last timestamp handed out is {last}" if found.ts > last else ""
         run.answer(found.document(), lambda out: print_sentence(out, f"{found.id} protects {found.protects}{ahead}"))
@@ -301,7 +295,7 @@ def move(
                 yes,
             )
         with _tallied(run, "move"), acting_for(reason=reason):
-            _check(catalog.move(record_id, ts), ts)
+            catalog.move(record_id, ts).raise_if_refused(ts)
         found = Protection.of(catalog.get(record_id), _now_ms())
         run.answer(found.document(), lambda out: print_sentence(out, f"{found.id} protects {found.protects}"))
 
@@ -316,23 +310,6 @@ def _catalog(run: Command) -> ProtectionCatalog:
 
 def _now_ms() -> int:
     return SystemClock().now_ms()
-
-
-def _protect(run: Command, record: Record, at: int | None) -> Record:
-    """Protect at the given timestamp, or at the first fresh timestamp that no sweep has passed."""
-    catalog, timestamps = _catalog(run), TimestampService(run.store)
-    for left in reversed(range(1 if at is not None else _ATTEMPTS)):
-        ts = timestamps.fresh() if at is None else at
-        verdict = catalog.protect(replace(record, ts=ts))
-        if verdict.accepted or not left:
-            _check(verdict, ts)
-            break
-    return catalog.get(record.id)
-
-
-def _check(verdict: Verdict, ts: int) -> None:
-    if verdict.earliest is not None:
-        raise AlreadySwept(ts, verdict.earliest)
 
 
 def _details(given: Iterable[str]) -> dict[str, str]:

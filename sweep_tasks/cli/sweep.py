@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any
@@ -14,9 +13,8 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, Console, DryRunOption, JsonOption, StoreOption, command
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import BadValue
-from sweep_tasks.logs import at_work
-from sweep_tasks.metrics.samples import sample, tally_sweep
-from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
+from sweep_tasks.metrics.samples import tally_sweeps
+from sweep_tasks.metrics.tally import COMMAND
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.sweep.order import Budget, SweepOptions
@@ -55,17 +53,11 @@ def sweep(
 
 
 def _sweep_shards(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[dict[str, Any]]:
-    """Carry out the sweeps, and record each shard in the tally, as tasks do."""
-    clock, run_id = SystemClock(), uuid.uuid4().hex
+    """Carry out the sweeps, and show the progress."""
     documents = []
-    with at_work(run=run_id):
-        for summary in summaries:
-            bar.done()
-            documents.append(summary.document())
-            by = TaskAttempt(COMMAND, run_id, f"{summary.strategy}.shard_{summary.shard}")
-            tally_sweep(run.store, clock, summary, by)
-    if any(not document["dry_run"] for document in documents):
-        sample(run.store, clock)
+    for summary in tally_sweeps(run.store, SystemClock(), summaries, COMMAND):
+        bar.done()
+        documents.append(summary.document())
     return documents
 
 

@@ -8,8 +8,9 @@ Counting is bounded: where a limit was reached, the numbers are a lower bound an
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby, islice
@@ -26,6 +27,7 @@ from sweep_tasks.diagnosis.lag import BacklogCounts, count_backlog, lags_at, swe
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.legacy.run import LegacySummary
+from sweep_tasks.logs import at_work
 from sweep_tasks.metrics.tally import (
     COMPACTION,
     DRY_RUN,
@@ -279,6 +281,18 @@ def tally_sweep(store: Store, clock: Clock, summary: Summary, by: TaskAttempt) -
     """Record the sweep of one shard. What a dry run would do is recorded apart, for the list of runs."""
     work = sweep_work(summary, by, clock.now_ms())
     record(store, clock, replace(work, job=DRY_RUN) if summary.dry_run else work)
+
+
+def tally_sweeps(store: Store, clock: Clock, summaries: Iterable[Summary], by: str) -> Iterator[Summary]:
+    """Yield the summaries of a run outside Airflow, and record each shard as a task would. Sample at the end."""
+    run_id, changed = uuid.uuid4().hex, False
+    with at_work(run=run_id):
+        for summary in summaries:
+            tally_sweep(store, clock, summary, TaskAttempt(by, run_id, f"{summary.strategy}.shard_{summary.shard}"))
+            changed = changed or not summary.dry_run
+            yield summary
+    if changed:
+        sample(store, clock)
 
 
 def tally_reconciliation(store: Store, clock: Clock, report: Mapping[str, Any], by: TaskAttempt) -> None:

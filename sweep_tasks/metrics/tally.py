@@ -45,8 +45,8 @@ OPERATIONS = "protection_operations"
 LEGACY = "legacy"
 COMPACTION = "compaction"
 
-COMMAND, PAGE = "command", "page"
-"""Take the place of a DAG id for work that a user started in a terminal or in the browser."""
+COMMAND, PAGE, LIBRARY = "command", "page", "library"
+"""Take the place of a DAG id for work that was started in a terminal, in the browser or by a program."""
 
 Sums = dict[str, int | float]
 

@@ -22,7 +22,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Announcements, Thresholds
 from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, NotFound, RecordChanged, UnknownTable
 from sweep_tasks.journal.journal import Act, Journal
-from sweep_tasks.model import TableRef, checked_timestamp
+from sweep_tasks.model import EVERYTHING, Span, TableRef, checked_timestamp
 from sweep_tasks.processes import in_each_process
 from sweep_tasks.protection.ledger import Ledger, Limits, Meta
 from sweep_tasks.protection.metrics import counted
@@ -53,6 +53,11 @@ class Verdict(NamedTuple):
     accepted: bool
     earliest: int | None = None
     """The least timestamp that can be protected now, if this one can't."""
+
+    def raise_if_refused(self, ts: int) -> None:
+        """Raise `AlreadySwept` if `ts`, the timestamp that was asked for, can no longer be protected."""
+        if self.earliest is not None:
+            raise AlreadySwept(ts, self.earliest)
 
 
 class ProtectionCatalog:
@@ -373,6 +378,13 @@ class Tracker:
         self._lock = threading.Condition()
         self._reading = False
         self._waiting = 0
+
+    def intersecting(self, table: TableRef | str, rows: Span = EVERYTHING) -> Known:
+        """Return the known records that cover some of these rows of a table, and as of when they are known."""
+        ref = TableRef.parse(table) if isinstance(table, str) else table
+        known = self.known()
+        records = tuple(record for record in known.records if record.intersects(ref, rows))
+        return known._replace(records=records, protections=Protections(records))
 
     @property
     def waiting(self) -> int:

@@ -1,4 +1,4 @@
-"""Protects a timestamp for the duration of some work.
+"""Creates protection records from plain arguments: until they are released, or for the duration of some work.
 
     with protecting(store, settings, ["shop.*"]) as ts:
         snapshot = manager.read_at(ts)
@@ -10,29 +10,92 @@ so that reconciliation releases it.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 
-from sweep_tasks.clock import Clock, SystemClock
+from sweep_tasks.clock import Clock, SystemClock, from_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.errors import AlreadyExists, AlreadySwept, NotFound, StoreBusy
+from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, StoreBusy
+from sweep_tasks.model import TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog, record_exists
 from sweep_tasks.protection.owners import EXPIRY, MANUAL
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store.contract import Store
 
 _ATTEMPTS = 5
+"""A concurrent sweep may pass a timestamp that was just taken, but hardly five times in a row."""
+
+AnyTarget = Target | TableRef | str
+"""A table, or what `Target.parse` understands."""
+
+
+def new_record(
+    targets: Iterable[AnyTarget],
+    *,
+    record_id: str | None = None,
+    ts: int = 0,
+    mode: Mode | str = Mode.AT,
+    owner: str | None = None,
+    meta: Mapping[str, str] | None = None,
+    expires_at: datetime | None = None,
+) -> Record:
+    """Return a record that is not stored yet. Its owner is its expiry if it has one, otherwise an operator."""
+    expires_ms = None if expires_at is None else _moment_ms(expires_at)
+    kind = owner or (MANUAL if expires_ms is None else EXPIRY)
+    if kind == EXPIRY and expires_ms is None:
+        raise BadValue("expires", f"is missing; owner {EXPIRY!r} needs it", reason="missing")
+    return Record(
+        record_id or f"{kind}-{secrets.token_hex(4)}",
+        ts,
+        _checked_mode(mode),
+        parsed(targets),
+        meta_type=kind,
+        meta=dict(meta or {}),
+        expires_ms=expires_ms,
+    )
+
+
+def create_record(
+    catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], ts: int | None = None
+) -> Record:
+    """Store a record at `ts`, or at the first fresh timestamp that no sweep has passed, and return it accepted.
+
+    Raises `AlreadySwept` if the timestamp can no longer be protected, and `AlreadyExists` for a known id.
+    """
+    for left in reversed(range(1 if ts is not None else _ATTEMPTS)):
+        record = replace(wanted, ts=fresh() if ts is None else ts)
+        verdict = catalog.protect(record)
+        if verdict.accepted:
+            break
+        if not left:
+            verdict.raise_if_refused(record.ts)
+    return catalog.get(wanted.id)
+
+
+def _moment_ms(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise BadValue("expires", "has no time zone; give a time with one, such as datetime.now(UTC)", reason="no_zone")
+    return round(moment.timestamp() * 1000)
+
+
+def _checked_mode(mode: Mode | str) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise BadValue("mode", f"must be {' or '.join(Mode)}", reason="unknown") from None
 
 
 @contextmanager
 def protecting(
     store: Store,
     settings: Settings,
-    targets: Iterable[Target | str],
+    targets: Iterable[AnyTarget],
     *,
     mode: Mode = Mode.AT,
     ts: int | None = None,
@@ -43,15 +106,12 @@ def protecting(
     """Protect a timestamp for the block and return it: a fresh one, unless `ts` is given. Raises `AlreadySwept` if that
     is too old."""
     catalog = ProtectionCatalog(store, settings, clock)
-    now_ms = (clock or SystemClock()).now_ms()
-    wanted = Record(
-        f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}",
-        0,
-        mode,
-        parsed(targets),
-        meta_type=MANUAL if expires_s is None else EXPIRY,
-        meta=meta or {},
-        expires_ms=None if expires_s is None else now_ms + round(expires_s * 1000),
+    wanted = new_record(
+        targets,
+        record_id=f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}",
+        mode=mode,
+        meta=meta,
+        expires_at=None if expires_s is None else from_ms((clock or SystemClock()).now_ms() + round(expires_s * 1000)),
     )
     held = hold(catalog, wanted, TimestampService(store).fresh, ts)
     try:
@@ -60,9 +120,15 @@ def protecting(
         let_go(catalog, wanted.id)
 
 
-def parsed(targets: Iterable[Target | str]) -> tuple[Target, ...]:
+def parsed(targets: Iterable[AnyTarget]) -> tuple[Target, ...]:
     """Return the targets, parsing those that are text."""
-    return tuple(Target.parse(each) if isinstance(each, str) else each for each in targets)
+    return tuple(_parsed(each) for each in targets)
+
+
+def _parsed(target: AnyTarget) -> Target:
+    if isinstance(target, str):
+        return Target.parse(target)
+    return Target(target) if isinstance(target, TableRef) else target
 
 
 def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], ts: int | None = None) -> int:
@@ -84,7 +150,7 @@ def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], t
         if verdict.accepted:
             return record.ts
         if ts is not None:
-            raise AlreadySwept(ts, verdict.earliest or 0)
+            verdict.raise_if_refused(ts)
     raise StoreBusy(
         f"protection: {wanted.id!r} was not created: its tables were emptied during {_ATTEMPTS} attempts; retry later",
         reason="truncated",

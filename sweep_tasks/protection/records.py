@@ -155,6 +155,10 @@ class Record:
     def covers_all(self, table: TableRef, rows: Span) -> bool:
         return any(target.covers(table) and _within(rows, target.rows) for target in self.targets)
 
+    def intersects(self, table: TableRef, rows: Span) -> bool:
+        """Return whether any of these rows is covered."""
+        return any(target.covers(table) and target.rows.overlaps(rows) for target in self.targets)
+
     def lets_read(self, table: TableRef, rows: Span, at: int) -> bool:
         """Return True if a reader at this timestamp still finds its complete snapshot here."""
         kept = at >= self.ts if self.mode is Mode.AFTER else at == self.ts

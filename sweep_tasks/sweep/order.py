@@ -99,7 +99,7 @@ class SweepOptions:
     """Called many times with the current progress."""
 
 
-def _swept(strategy: SweepStrategy) -> SweepStrategy:
+def checked_swept(strategy: SweepStrategy) -> SweepStrategy:
     if strategy not in QUEUES:
         raise BadValue("strategy", f"{strategy} is never swept; give {' or '.join(QUEUES)}")
     return strategy
@@ -126,7 +126,7 @@ def _moment_ms(given: Any) -> Any:
 class SweepOrder(Order):
     """Sweep one shard of one strategy."""
 
-    strategy: Annotated[SweepStrategy, AfterValidator(_swept)]
+    strategy: Annotated[SweepStrategy, AfterValidator(checked_swept)]
     shard: Annotated[int, AfterValidator(checked_shard)]
     until_ms: Annotated[int | None, BeforeValidator(_moment_ms)] = Field(
         default=None, validation_alias=AliasChoices("until_ms", "until")

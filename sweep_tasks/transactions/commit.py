@@ -11,7 +11,7 @@ import structlog
 from sweep_tasks.coordination.leases import HeldLease
 from sweep_tasks.coordination.thresholds import Announcements, Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.errors import AlreadySwept, CommitUnknown, NotFound, StoreError, TransactionAborted, WriteConflict
+from sweep_tasks.errors import CommitUnknown, NotFound, StoreError, TransactionAborted, WriteConflict
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, ConflictHandling, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.metrics import counted
@@ -80,9 +80,7 @@ class TransactionProtections:
         self._finish(self._catalog.cancel_release, self._announced)
 
     def _check(self, created: Record) -> None:
-        verdict = self._catalog.check_thresholds(created)
-        if verdict.earliest is not None:
-            raise AlreadySwept(created.ts, verdict.earliest)
+        self._catalog.check_thresholds(created).raise_if_refused(created.ts)
 
     def _finish(self, step: Callable[[Record], None], records: list[Record]) -> None:
         for record in records:

@@ -12,6 +12,7 @@ process that began it: a forked child can't use it, and leaving its block there 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from types import TracebackType
 
 from sweep_tasks.coordination.leases import HeldLease
@@ -19,7 +20,8 @@ from sweep_tasks.errors import BadValue, TransactionError
 from sweep_tasks.model import DELETE_MARKER, Cell, TableRef
 from sweep_tasks.processes import generation
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Record
+from sweep_tasks.protection.protecting import AnyTarget, new_record
+from sweep_tasks.protection.records import Mode
 from sweep_tasks.store.contract import Page
 from sweep_tasks.transactions.commit import Committer, TransactionProtections, lease_lost
 from sweep_tasks.transactions.snapshot import Reader, Reading, Selection, Snapshot, ValuePage, as_table, checked_cell
@@ -119,12 +121,25 @@ class Transaction(Reader):
 
     # --- protecting ---------------------------------------------------------------------------------------------
 
-    def protect(self, record: Record) -> None:
-        """Protect a timestamp with the commit. The record holds from now on, and is removed if this aborts."""
+    def protect(
+        self,
+        *targets: AnyTarget,
+        id: str | None = None,  # noqa: A002 (as in `release(id)` and in the record)
+        ts: int | None = None,
+        mode: Mode | str = Mode.AT,
+        owner: str | None = None,
+        meta: Mapping[str, str] | None = None,
+        expires_at: datetime | None = None,
+    ) -> str:
+        """Protect a timestamp with the commit, and return the id of the record; by default the timestamp of this
+        snapshot. The record holds from now on, and is removed if this aborts."""
         self._check_may_write()
+        at = self.start if ts is None else ts
+        record = new_record(targets, record_id=id, ts=at, mode=mode, owner=owner, meta=meta, expires_at=expires_at)
         if self.lease and not self.lease.stamp(self.start):
             raise lease_lost(self.start)
         self._protections.protect(record)
+        return record.id
 
     def release(self, record_id: str) -> None:
         """Release a record with the commit; it holds until then."""

@@ -43,9 +43,9 @@ def test_in_a_transaction_it_stands_or_falls_with_the_commit(cassandra: Cassandr
     with TransactionManager(cassandra, Settings()) as manager:
         with manager.transaction() as tx:
             tx.put(TABLE, b"r", b"c", b"v")
-            tx.protect(record("kept"))
+            tx.protect(TABLE, id="kept", ts=1_000_000)
         lost = manager.transaction()
-        lost.protect(record("lost"))
+        lost.protect(TABLE, id="lost", ts=1_000_000)
         lost.abort()
         assert [(each.id, each.state) for each in catalog.records()] == [("kept", State.ACCEPTED)]
         with manager.transaction() as tx:

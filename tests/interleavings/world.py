@@ -157,7 +157,7 @@ def protect_in_transaction(ts: int, name: str = "r") -> Actor:
 
     def work(store: Store) -> Verdict:
         try:
-            _in_transaction(store, lambda tx: tx.protect(wanted))
+            _in_transaction(store, lambda tx: tx.protect(*wanted.targets, id=name, ts=ts, mode=wanted.mode))
         except AlreadySwept:
             return Verdict(False)
         return Verdict(True)

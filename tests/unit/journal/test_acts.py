@@ -92,7 +92,7 @@ def scan(store: Store, clock: ManualClock) -> None:
 
 def protect_in_transaction(store: Store, clock: ManualClock) -> None:
     with TransactionManager(store, SETTINGS, clock=clock, renew_leases=False).transaction() as tx:
-        tx.protect(record())
+        tx.protect(TABLE, id="backup", ts=1_000)
 
 
 def release_in_transaction(store: Store, clock: ManualClock) -> None:

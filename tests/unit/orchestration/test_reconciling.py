@@ -57,10 +57,10 @@ def test_a_record_of_a_dead_transaction_is_dropped_and_one_of_a_live_transaction
 ) -> None:
     manager = TransactionManager(store, SETTINGS, clock=clock, renew_leases=False)
     dead = manager.transaction()
-    dead.protect(held("of the dead", ts=dead.start))
+    dead.protect(TABLE, id="of the dead")
     clock.advance(SETTINGS.lease_ttl_s)
     alive = manager.transaction()
-    alive.protect(held("of the living", ts=alive.start))
+    alive.protect(TABLE, id="of the living")
     assert outcomes(reconcile(store, SETTINGS, clock)) == {"of the dead": "dropped", "of the living": "pending"}
     with pytest.raises(TransactionAborted, check=having(reason="lease_lost")):
         dead.commit()

@@ -14,7 +14,7 @@ from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, crash, lose_answer
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.transactions import TransactionManager
+from sweep_tasks.transactions import Transaction, TransactionManager
 from sweep_tasks.transactions.outcomes import CommitTable, Writers
 from tests.conftest import memory_store
 from tests.support.clock import ManualClock
@@ -26,6 +26,10 @@ CONSERVATIVE = SweepStrategy.CONSERVATIVE
 
 def record(name: str = "a", ts: int = 1_000) -> Record:
     return Record(name, ts, Mode.AT, (Target(T),))
+
+
+def protect_in(tx: Transaction, name: str = "a", ts: int = 1_000) -> None:
+    assert tx.protect(T, id=name, ts=ts) == name
 
 
 def manager_on(store: Store, clock: ManualClock) -> TransactionManager:
@@ -53,34 +57,34 @@ class TestProtecting:
     def test_it_holds_at_once_and_is_accepted_with_the_commit(self, store: Store, manager: TransactionManager) -> None:
         with manager.transaction() as tx:
             tx.put(T, b"r", b"c", b"v")
-            tx.protect(record())
+            protect_in(tx)
             assert standing(store) == {"a": State.PENDING}
         assert standing(store) == {"a": State.ACCEPTED}
         assert manager.protections.get("a").transaction is None
 
     def test_without_a_write_it_is_a_transaction_too(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction()
-        tx.protect(record())
+        protect_in(tx)
         commit = tx.commit()
         assert CommitTable(store).outcomes([tx.start]) == {tx.start: commit}
         assert standing(store) == {"a": State.ACCEPTED}
 
     def test_an_abort_takes_it_away(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction()
-        tx.protect(record())
+        protect_in(tx)
         tx.abort()
         assert standing(store) == {}
 
     def test_what_is_swept_already_is_refused_at_once(self, store: Store, manager: TransactionManager) -> None:
         Thresholds(store).raise_strategy(CONSERVATIVE, 2_000)
         with pytest.raises(AlreadySwept) as refused, manager.transaction() as tx:
-            tx.protect(record())
+            protect_in(tx)
         assert refused.value.earliest == 2_000
         assert standing(store) == {}
 
     def test_what_was_swept_before_the_commit_aborts_it(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction()
-        tx.protect(record(ts=0))
+        protect_in(tx, ts=0)
         Thresholds(store).raise_strategy(CONSERVATIVE, 1)
         with pytest.raises(AlreadySwept):
             tx.commit()
@@ -89,7 +93,7 @@ class TestProtecting:
 
     def test_one_that_was_taken_for_dead_leaves_no_record(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction()
-        tx.protect(record())
+        protect_in(tx)
         CommitTable(store).abort([tx.start])
         with pytest.raises(TransactionAborted):
             tx.commit()
@@ -98,7 +102,7 @@ class TestProtecting:
     def test_a_read_only_transaction_protects_nothing(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction(read_only=True)
         with pytest.raises(TransactionError, check=having(code="bad_value")):
-            tx.protect(record())
+            protect_in(tx)
         assert standing(store) == {}
 
 
@@ -127,7 +131,7 @@ class TestReleasing:
 
     def test_one_may_be_replaced_by_another(self, store: Store, manager: TransactionManager) -> None:
         with manager.transaction() as tx:
-            tx.protect(record("b", 2_000))
+            protect_in(tx, "b", 2_000)
             tx.release("a")
         assert standing(store) == {"b": State.ACCEPTED}
 
@@ -145,7 +149,7 @@ class TestReleasing:
 
     def test_its_own_record_is_released_at_once(self, store: Store, manager: TransactionManager) -> None:
         with manager.transaction() as tx:
-            tx.protect(record("b"))
+            protect_in(tx, "b")
             tx.release("b")
         assert standing(store) == {"a": State.ACCEPTED}
 
@@ -185,7 +189,7 @@ class TestDying:
         try:
             with manager_on(dying, clock).transaction() as tx:
                 tx.put(T, b"r", b"c", b"v")
-                tx.protect(record("new", 2_000))
+                protect_in(tx, "new", 2_000)
                 tx.release("old")
         except (ProcessCrashed, StoreError):
             return False
@@ -194,7 +198,7 @@ class TestDying:
     def test_a_live_transaction_is_left_alone(self, memory: MemoryStore, clock: ManualClock) -> None:
         memory.create_table(T, TableMetadata())
         tx = manager_on(memory, clock).transaction()
-        tx.protect(record())
+        protect_in(tx)
         settle_all(memory, clock)
         assert standing(memory) == {"a": State.PENDING}
         tx.commit()
