@@ -74,7 +74,7 @@ with DAG(
     | {"on_failure_callback": failure_alert()},
     tags=["compaction"],
     doc_md=__doc__,
-):
+) as dag:
     prepare = PrepareCompaction(
         task_id="prepare", nodes=nodes, doc_md="Checks prerequisites; skips the other tasks if there is nothing to do."
     )

@@ -46,7 +46,7 @@ with DAG(
     on_failure_callback=failure_alert(),
     tags=["sweep"],
     doc_md=__doc__,
-):
+) as dag:
     choose = ChooseTables(task_id=CHOOSE, doc_md="Checks prerequisites and selects the tables to scan.")
     announce = AnnounceTombstones(
         task_id="announce_tombstones",

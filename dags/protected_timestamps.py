@@ -52,7 +52,7 @@ with DAG(
     default_args=task_defaults(settings, longest_pause=timedelta(minutes=5), timeout_s=600),
     tags=["protection"],
     doc_md=__doc__,
-):
+) as dag:
     reconcile = ReconcileProtections(
         task_id=RECONCILE,
         on_failure_callback=failure_alert(),

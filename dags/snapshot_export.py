@@ -40,7 +40,7 @@ with DAG(
     on_failure_callback=failure_alert(),
     tags=["export"],
     doc_md=__doc__,
-):
+) as dag:
     protected = protect_timestamp(tables=TABLES, task_id="protect", release_task_id="release")
     with protected as ts:
         SnapshotExportOperator(

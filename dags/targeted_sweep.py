@@ -46,7 +46,7 @@ with DAG(
     deadline=deadline_alert(settings.run_deadline_s) if settings.run_deadline_s else None,
     tags=["sweep"],
     doc_md=__doc__,
-):
+) as dag:
     prepare = PrepareSweep(doc_md="Checks prerequisites, skips tasks that were not selected, and records the run.")
     check_lag = CheckLag(task_id="check_lag", trigger_rule="all_done", doc_md="Fails if a shard is too far behind.")
     announce = AnnounceTombstones(

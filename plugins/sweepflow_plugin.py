@@ -7,7 +7,7 @@ which only the API server receives.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -31,8 +31,8 @@ def _application() -> FastAPI:
 
 class SweepflowPlugin(AirflowPlugin):
     name = "sweepflow"
-    fastapi_apps: ClassVar[list[Any]] = [{"app": page, "url_prefix": PREFIX, "name": "sweepflow"}]
-    external_views: ClassVar[list[Any]] = [
+    fastapi_apps = [{"app": page, "url_prefix": PREFIX, "name": "sweepflow"}]  # noqa: RUF012 (Airflow declares it like this)
+    external_views = [  # noqa: RUF012
         {
             "name": "Sweeping",
             "href": f"{airflow_path()}{PREFIX}/",

@@ -14,7 +14,8 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, Console, command
+from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.errors import AirflowNotReady, BadValue
 from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.orchestration.names import SCHEDULED, TARGETED_SWEEP
@@ -22,9 +23,7 @@ from sweep_tasks.orchestration.pools import pools_document
 from sweep_tasks.processes import Needs, inherited_environment
 from sweep_tasks.store import initialise_store
 
-app = typer.Typer(
-    help="Pools for Airflow, and an Airflow on this machine.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="Airflow: its pools, its DAGs, and a local one.", no_args_is_help=True, rich_markup_mode=None)
 
 DEFAULT_FOLDER = Path(".sweepflow/airflow")
 

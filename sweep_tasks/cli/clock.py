@@ -8,18 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import (
-    Command,
-    Console,
-    DryRunOption,
-    JsonOption,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    command,
-    date_ms,
-    escape,
-)
+from sweep_tasks.cli.command import Command, Console, command, date_ms, escape
+from sweep_tasks.cli.options import DryRunOption, JsonOption, ReasonOption, StoreOption, YesOption
 from sweep_tasks.clock import Clock, SystemClock, from_ms
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.clock_problems import ClockProblem, clock_problems

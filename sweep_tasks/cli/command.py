@@ -13,9 +13,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pendulum
 import typer
@@ -24,6 +23,7 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
+from sweep_tasks.cli.options import SharedOptions
 from sweep_tasks.clock import to_ms
 from sweep_tasks.config import Settings, check_variables, load_settings
 from sweep_tasks.connections import open_store
@@ -50,35 +50,6 @@ def escape(text: str) -> str:
 
 
 # --- a run of a command -----------------------------------------------------------------------------------------------
-
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        help="memory:, sqlite:///relative/path, sqlite:////absolute/path (default: setting SWEEPFLOW_STORE)",
-        show_default=False,
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
-ReasonOption = Annotated[
-    str, typer.Option("--reason", metavar="TEXT", help="Why; recorded in the journal with your name.")
-]
-
-
-@dataclass(frozen=True, slots=True)
-class SharedOptions:
-    """Options that were given before the name of the command."""
-
-    store: str | None = None
-    as_json: bool = False
-    traceback: bool = False
-
-    @classmethod
-    def of(cls, ctx: typer.Context) -> SharedOptions:
-        return ctx.obj if isinstance(ctx.obj, cls) else cls()
 
 
 class Command:
@@ -162,12 +133,6 @@ def command(
         raise typer.Exit(EXIT_DEFECT) from None
     finally:
         run.close()
-
-
-def pass_options_on(ctx: typer.Context, store: str | None, as_json: bool) -> None:
-    """Make the options of a command group the defaults of its commands."""
-    shared = SharedOptions.of(ctx)
-    ctx.obj = replace(shared, store=store or shared.store, as_json=as_json or shared.as_json)
 
 
 def lines_of(file: Path) -> Iterator[str]:

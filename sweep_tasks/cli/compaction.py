@@ -11,17 +11,8 @@ import typer
 from rich.table import Column, Table
 
 from sweep_tasks.cli import node_compaction
-from sweep_tasks.cli.command import (
-    Command,
-    Console,
-    DryRunOption,
-    JsonOption,
-    StoreOption,
-    YesOption,
-    command,
-    escape,
-    lines_of,
-)
+from sweep_tasks.cli.command import Command, Console, command, escape, lines_of
+from sweep_tasks.cli.options import DryRunOption, JsonOption, StoreOption, YesOption
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.compaction.documents import SweptTable
 from sweep_tasks.compaction.reports import file_verdict
@@ -241,6 +232,8 @@ WORDS = {
 
 app.command()(node_compaction.measure)
 app.command()(node_compaction.run)
+app.command("ranges")(show_ranges)
+app.command()(vacuum)
 
 
 @app.callback()

@@ -15,7 +15,8 @@ import typer
 
 from spark_jobs.environment import java_problem
 from sweep_tasks.cli.airflow import DEFAULT_FOLDER as AIRFLOW_FOLDER
-from sweep_tasks.cli.command import Console, JsonOption, Steps, command
+from sweep_tasks.cli.command import Console, Steps, command
+from sweep_tasks.cli.options import JsonOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.demo.airflow import ENDED, OTHER_TASKS, TaskChange, run_dag, running_airflow, sweep_tasks

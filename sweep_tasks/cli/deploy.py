@@ -16,7 +16,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from sweep_tasks.cli.command import JsonOption, StoreOption, YesOption, command
+from sweep_tasks.cli.command import command
+from sweep_tasks.cli.options import JsonOption, StoreOption, YesOption
 from sweep_tasks.errors import AlreadyExists, BadValue
 from sweep_tasks.files import put_in_place, sync_written
 

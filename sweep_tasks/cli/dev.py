@@ -17,8 +17,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import Console, JsonOption, SharedOptions, Steps, StoreOption, YesOption, command, escape
+from sweep_tasks.cli.command import Console, Steps, command, escape
 from sweep_tasks.cli.demo import check_java, load_history, measure_store, sweep_by_airflow
+from sweep_tasks.cli.options import JsonOption, SharedOptions, StoreOption, YesOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.connections import open_store

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command, escape
+from sweep_tasks.cli.command import Command, Console, command, escape
+from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.diagnosis.doctor import Doctor
 from sweep_tasks.diagnosis.documents import as_document

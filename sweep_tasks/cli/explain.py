@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command, escape
+from sweep_tasks.cli.command import Command, Console, command, escape
+from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.diagnosis.explain import explain_cell, explain_shard, explain_table
 from sweep_tasks.diagnosis.explanation import CellExplanation, QueueExplanation, ReasonContext, describe

@@ -7,16 +7,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import (
-    Console,
-    JsonOption,
-    StoreOption,
-    YesOption,
-    command,
-    escape,
-    pass_options_on,
-    seconds,
-)
+from sweep_tasks.cli.command import Console, command, escape, seconds
+from sweep_tasks.cli.options import JsonOption, StoreOption, YesOption, pass_options_on
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.journal.actors import NO_REASON, current_user
 from sweep_tasks.journal.journal import Journal, Note

@@ -18,7 +18,8 @@ import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, Console, DryRunOption, JsonOption, StoreOption, YesOption, command, escape
+from sweep_tasks.cli.command import Command, Console, command, escape
+from sweep_tasks.cli.options import DryRunOption, JsonOption, StoreOption, YesOption
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.errors import EXIT_INTERRUPTED, BadValue, NotFound
 from sweep_tasks.journal.actors import current_user

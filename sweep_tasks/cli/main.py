@@ -1,69 +1,107 @@
-"""The `sweepflow` command: its commands, the options of all of them, and `init`."""
+"""The `sweepflow` command: its commands by name, and the options of all of them.
+
+A command is imported when it is run, so that `sweepflow --help` takes no longer than Python and Typer, and no command
+waits for what only another one needs.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from typing import Annotated
+from collections.abc import Callable
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
 
-from sweep_tasks.cli import (
-    airflow,
-    clock,
-    compaction,
-    demo,
-    deploy,
-    dev,
-    doctor,
-    explain,
-    journal,
-    legacy_sweep,
-    metrics,
-    pauses,
-    protections,
-    queue,
-    scenario,
-    status,
-    sweep,
-    tables,
-)
-from sweep_tasks.cli.command import JsonOption, SharedOptions, StoreOption, command
-from sweep_tasks.store import StoreLocation, initialise_store
+from sweep_tasks.cli.options import JsonOption, SharedOptions, StoreOption
+
+
+class Entry(NamedTuple):
+    """Where a command is, and its line in the list of commands. A test compares the line with the command's help."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS = {
+    "init": Entry("init", "init", "Create the tables of a store, or upgrade a store of an older version."),
+    "demo": Entry("demo", "demo", "Fill a new store with six hours of a shop's history, sweep it, and report."),
+    "sweep": Entry("sweep", "sweep", "Sweep the store from this process."),
+    "status": Entry("status", "status", "Show how far the store is swept, what is behind, and what to do about it."),
+    "explain": Entry("explain", "explain", "Explain why each version of a cell still exists."),
+    "tables": Entry("tables", "app", "The tables of a store."),
+    "protect": Entry("protections", "protect", "Protect what is visible at a timestamp."),
+    "release": Entry("protections", "release", "Release a protection."),
+    "protections": Entry("protections", "app", "Protected timestamps: list them with what each holds back."),
+    "pause": Entry("pauses", "pause", "Pause the sweeping of a table, or of everything."),
+    "resume": Entry("pauses", "resume", "Resume the sweeping of a table, or of everything."),
+    "legacy-sweep": Entry("legacy_sweep", "legacy_sweep", "Sweep a table by scanning all of it."),
+    "queue": Entry("queue", "app", "The sweep queue."),
+    "compaction": Entry("compaction", "app", "Compact files that are full of tombstones."),
+    "doctor": Entry("doctor", "doctor", "Examine a store without changing it."),
+    "clock": Entry("clock", "app", "The clock samples, from which sweeps compute the age of data."),
+    "journal": Entry("journal", "app", "The journal: who did what to the store, when and why."),
+    "metrics": Entry("metrics", "metrics", "Print all metrics in Prometheus' text format."),
+    "scenario": Entry("scenario", "app", "Run scenarios: operations as JSON lines."),
+    "airflow": Entry("airflow", "app", "Airflow: its pools, its DAGs, and a local one."),
+    "deploy": Entry("deploy", "app", "Prepare a set of containers."),
+    "dev": Entry("dev", "app", "Servers on this machine, to try things out."),
+}
+
+
+class Unloaded(TyperCommand):
+    """A command that is only listed until it is run."""
+
+
+class Commands(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {name: Unloaded(name, help=entry.help) for name, entry in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and isinstance(command, Unloaded):
+            self.commands[name] = command = load(COMMANDS[name], name)
+        return name, command, rest
+
+
+def load(entry: Entry, name: str) -> Any:
+    """Import a command, or a group of commands, with its options."""
+    found: typer.Typer | Callable[..., None] = getattr(
+        import_module(f"sweep_tasks.cli.{entry.module}"), entry.attribute
+    )
+    if isinstance(found, typer.Typer):
+        loaded: Any = get_group(found)
+    else:
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command()(found)
+        loaded = get_command(alone)
+    loaded.name = name
+    return loaded
+
+
+def load_all() -> Any:
+    """Return the command with all its commands loaded."""
+    whole: Any = get_command(app)
+    whole.commands = {name: load(entry, name) for name, entry in COMMANDS.items()}
+    return whole
+
 
 app = typer.Typer(
     name="sweepflow",
+    cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(tables.app, name="tables")
-app.add_typer(queue.app, name="queue")
-app.add_typer(clock.app, name="clock")
-app.add_typer(scenario.app, name="scenario")
-app.add_typer(compaction.app, name="compaction")
-compaction.app.command("ranges")(compaction.show_ranges)
-compaction.app.command("vacuum")(compaction.vacuum)
-app.add_typer(airflow.app, name="airflow")
-app.add_typer(deploy.app, name="deploy")
-app.add_typer(dev.app, name="dev")
-app.command()(demo.demo)
-app.command()(sweep.sweep)
-app.command()(doctor.doctor)
-app.command()(legacy_sweep.legacy_sweep)
-app.command()(status.status)
-app.command()(explain.explain)
-app.command()(metrics.metrics)
-app.command()(pauses.pause)
-app.command()(pauses.resume)
-app.add_typer(journal.app, name="journal")
-app.command()(protections.protect)
-app.command()(protections.release)
-app.add_typer(protections.app, name="protections")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"sweepflow {version('sweepflow')}")
         raise typer.Exit
 
@@ -85,18 +123,6 @@ def root(
     'journal verify'); 7 a shard is behind ('status'); 70 a bug in sweepflow; 130 interrupted by Ctrl-C.
     """
     ctx.obj = SharedOptions(store, as_json, traceback)
-
-
-@app.command()
-def init(ctx: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Create the tables of a store, or upgrade a store of an older version. Safe to repeat."""
-    with command(ctx, store, as_json) as run:
-        created = initialise_store(run.settings.store, run.settings)
-        where = str(StoreLocation.parse(run.settings.store))
-        run.answer(
-            {"store": where, "created": created},
-            lambda out: out.print(f"{where} is {'initialised' if created else 'up to date'}"),
-        )
 
 
 def main() -> None:

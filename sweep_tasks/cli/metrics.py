@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, command
+from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import EXIT_UNAVAILABLE, BadValue, StoreError
 from sweep_tasks.metrics import exporters

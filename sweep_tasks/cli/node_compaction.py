@@ -13,7 +13,8 @@ import typer
 from rich.filesize import decimal
 from rich.table import Column, Table
 
-from sweep_tasks.cli.command import Command, Console, JsonOption, Steps, StoreOption, command, escape
+from sweep_tasks.cli.command import Command, Console, Steps, command, escape
+from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.compaction.documents import BlockedCompaction, Document, Measurement, NodeError, Round, RoundResult
 from sweep_tasks.compaction.reports import shown_moment
 from sweep_tasks.errors import EXIT_FAILED, BadValue, NodetoolFailed, SweepflowError

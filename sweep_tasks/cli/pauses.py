@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import Console, JsonOption, ReasonOption, StoreOption, YesOption, command, escape
+from sweep_tasks.cli.command import Console, command, escape
+from sweep_tasks.cli.options import JsonOption, ReasonOption, StoreOption, YesOption
 from sweep_tasks.clock import from_ms
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import acting_for, checked_reason, current_user

@@ -16,18 +16,8 @@ import typer
 from rich.filesize import decimal
 from rich.table import Column, Table
 
-from sweep_tasks.cli.command import (
-    Command,
-    Console,
-    JsonOption,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    command,
-    escape,
-    moment_ms,
-    pass_options_on,
-)
+from sweep_tasks.cli.command import Command, Console, command, escape, moment_ms
+from sweep_tasks.cli.options import JsonOption, ReasonOption, StoreOption, YesOption, pass_options_on
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.diagnosis.held_back import MOST, Held, HeldBack

@@ -11,7 +11,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, Console, JsonOption, ReasonOption, StoreOption, command, escape, lines_of
+from sweep_tasks.cli.command import Command, Console, command, escape, lines_of
+from sweep_tasks.cli.options import JsonOption, ReasonOption, StoreOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import EXIT_FAILED, BadValue, SweepflowError

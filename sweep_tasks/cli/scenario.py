@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 from spark_jobs.environment import java_problem
-from sweep_tasks.cli.command import Command, JsonOption, StoreOption, command, lines_of
+from sweep_tasks.cli.command import Command, command, lines_of
+from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.errors import EXIT_FAILED
 from sweep_tasks.scenario.engines import LocalEngine, SweepEngine
 from sweep_tasks.scenario.runner import initialise_if_missing, mark_for_scenarios, run_scenario

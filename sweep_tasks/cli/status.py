@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sweep_tasks.cli.command import Command, Console, JsonOption, StoreOption, command, escape, seconds
+from sweep_tasks.cli.command import Command, Console, command, escape, seconds
+from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.diagnosis.problems import Verdict
 from sweep_tasks.diagnosis.status import ShardBacklog, ShardStatus, Status

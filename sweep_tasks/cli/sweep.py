@@ -10,7 +10,8 @@ import typer
 from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
-from sweep_tasks.cli.command import Command, Console, DryRunOption, JsonOption, StoreOption, command
+from sweep_tasks.cli.command import Command, Console, command
+from sweep_tasks.cli.options import DryRunOption, JsonOption, StoreOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import BadValue
 from sweep_tasks.metrics.samples import tally_sweeps

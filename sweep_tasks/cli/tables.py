@@ -9,17 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from sweep_tasks.cli.command import (
-    Command,
-    Console,
-    DryRunOption,
-    JsonOption,
-    ReasonOption,
-    StoreOption,
-    YesOption,
-    command,
-    seconds,
-)
+from sweep_tasks.cli.command import Command, Console, command, seconds
+from sweep_tasks.cli.options import DryRunOption, JsonOption, ReasonOption, StoreOption, YesOption
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import acting_for
 from sweep_tasks.legacy.candidates import Unscheduled, why_unscheduled

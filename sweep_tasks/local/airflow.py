@@ -22,7 +22,7 @@ from sweep_tasks import retries
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import AirflowNotReady, AirflowUnreachable
 from sweep_tasks.files import make_private_folder
-from sweep_tasks.local.airflow_environment import DAGS, LocalSecrets, airflow_environment, check_port, free_port
+from sweep_tasks.local.airflow_environment import LocalSecrets, airflow_environment, check_port, free_port
 from sweep_tasks.local.processes import Server, poll, stop_servers
 from sweep_tasks.orchestration.airflow_api import AirflowApi
 from sweep_tasks.orchestration.names import SPARK_CONNECTION
@@ -53,7 +53,7 @@ class LocalAirflow:
         port: int | None = None,
         spark_master: str = "local[2]",
         tasks_at_once: int = 4,
-        dags: Path = DAGS,
+        dags: Path | None = None,
         variables: Mapping[str, str] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:

@@ -15,13 +15,10 @@ from sweep_tasks.config import Settings, as_environment
 from sweep_tasks.errors import AirflowNotReady, BadValue
 from sweep_tasks.files import PRIVATE_FILE, write_whole
 from sweep_tasks.keys import derived_key
-from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION
+from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION, dag_folder
 from sweep_tasks.processes import Needs, inherited_environment
 from sweep_tasks.store import absolute_url
 
-PROJECT = Path(__file__).parents[2]
-DAGS = PROJECT / "dags"
-PLUGINS = PROJECT / "plugins"
 _FILE = "secrets.json"
 _PASSWORDS = "passwords.json"
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -75,11 +72,18 @@ class LocalSecrets(NamedTuple):
 
 
 def airflow_environment(
-    folder: Path, settings: Settings, address: str, known: LocalSecrets, *, dags: Path = DAGS, tasks_at_once: int = 4
+    folder: Path,
+    settings: Settings,
+    address: str,
+    known: LocalSecrets,
+    *,
+    dags: Path | None = None,
+    tasks_at_once: int = 4,
 ) -> dict[str, str]:
-    """Return the environment of every process of that Airflow."""
-    if not dags.is_dir():
-        raise BadValue("dags", f"{dags} is not a folder; run this from a checkout of the project")
+    """Return the environment of every process of that Airflow. The page needs no folder of plugins: the package
+    registers it."""
+    if dags and not dags.is_dir():
+        raise BadValue("dags", f"{dags} is not a folder; name one with DAG files, or none for those of the package")
     host, port = address.removeprefix("http://").split(":")
     connection = {"conn_type": "http", "host": address, "login": known.viewer.user, "password": known.viewer.password}
     inherited = inherited_environment(Needs.AIRFLOW)
@@ -89,8 +93,8 @@ def airflow_environment(
         | {
             "PATH": f"{Path(sys.executable).parent}:{inherited.get('PATH', '')}",
             "AIRFLOW_HOME": str(folder),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
-            "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags or dag_folder()),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": str(tasks_at_once),

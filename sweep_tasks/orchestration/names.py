@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -25,6 +27,14 @@ TOMBSTONES_ASSET = "sweepflow_tombstones"
 """Updated when a run has written many tombstones."""
 SPARK_CONNECTION = "spark_default"
 AIRFLOW_CONNECTION = "sweepflow_airflow"
+
+
+def dag_folder() -> Path:
+    """Return the folder of the DAG files. In a checkout it is `dags/`; the wheel has it as a package of the library."""
+    found = find_spec("sweep_tasks.dags")
+    assert found is not None, "the DAG files are part of the package"  # noqa: S101
+    assert found.origin is not None  # noqa: S101
+    return Path(found.origin).parent
 
 
 # ---------------------------------------------------------------------------------------------------------------------

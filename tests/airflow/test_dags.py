@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.local.airflow_environment import DAGS
 from sweep_tasks.orchestration.compacting import task_of
 from sweep_tasks.orchestration.names import (
     COMPACTION,
@@ -23,9 +22,11 @@ from sweep_tasks.orchestration.names import (
     SNAPSHOT_EXPORT,
     TARGETED_SWEEP,
     TOMBSTONES_ASSET,
+    dag_folder,
 )
 from sweep_tasks.orchestration.pools import compaction_pool, pools_document
 
+DAG_FILES = [file for file in dag_folder().glob("*.py") if file.stem != "__init__"]
 DESCRIBE = Path(__file__).with_name("describe_dags.py")
 SHARDS = 3
 LANES = 3
@@ -38,7 +39,7 @@ SAYS_THE_SAME_AGAIN = {f"{PROTECTED_TIMESTAMPS}.check", f"{COMPACTION}.check"}
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(
-        in_fresh_interpreter(tmp_path_factory.mktemp("home"), str(DESCRIBE), str(DAGS)).splitlines()[-1]
+        in_fresh_interpreter(tmp_path_factory.mktemp("home"), str(DESCRIBE), str(dag_folder())).splitlines()[-1]
     )
     return answer
 
@@ -67,7 +68,7 @@ def in_fresh_interpreter(home: Path, *arguments: str) -> str:
 
 def test_every_file_is_read_without_an_error_and_can_be_stored(found: dict[str, Any]) -> None:
     assert found["import_errors"] == {}
-    assert sorted(found["dags"]) == sorted(file.stem for file in DAGS.glob("*.py"))
+    assert sorted(found["dags"]) == sorted(file.stem for file in DAG_FILES)
     assert all(dag["serialised"] > 0 and dag["doc"] for dag in found["dags"].values())
 
 
@@ -160,11 +161,18 @@ def test_a_sweep_with_many_tombstones_and_the_clock_both_start_a_compaction(foun
     assert found["dags"][PROTECTED_TIMESTAMPS]["started_by"]["assets"] == []
 
 
+def test_a_file_of_a_user_takes_a_dag_by_one_import(tmp_path: Path) -> None:
+    (tmp_path / "ours.py").write_text("from sweep_tasks.dags.targeted_sweep import dag  # for Airflow\n")
+    found = json.loads(in_fresh_interpreter(tmp_path / "home", str(DESCRIBE), str(tmp_path)).splitlines()[-1])
+    assert found["import_errors"] == {}
+    assert list(found["dags"]) == [TARGETED_SWEEP]
+
+
 def test_parsing_costs_at_most_twice_an_empty_dag_file(tmp_path: Path) -> None:
     """By processor time, the least of up to three rounds: a busy machine can only add to it."""
     empty = tmp_path / "empty.py"
     empty.write_text('from airflow.sdk import DAG\n\nwith DAG("empty"):\n    pass\n')
-    costs = dict.fromkeys((empty, *DAGS.glob("*.py")), inf)
+    costs = dict.fromkeys((empty, *DAG_FILES), inf)
     for _ in range(3):
         for file, least in costs.items():
             before = cpu_of_children()

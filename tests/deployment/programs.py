@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-import typer.main
 
-from sweep_tasks.cli.main import app
+from sweep_tasks.cli.main import load_all
 from tests.deployment.compose import ROOT, Airflow, Deployment
 from tests.deployment.image import scripts
 
@@ -70,7 +69,7 @@ def _airflow_problem(words: list[str], airflow: Airflow) -> str | None:
 
 
 def _sweepflow_problem(words: list[str]) -> str | None:
-    command: Any = typer.main.get_command(app)
+    command: Any = load_all()
     for position, word in enumerate(words):
         if hasattr(command, "commands"):
             if word not in command.commands:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import structlog
-from typer.main import get_command
 from typer.testing import CliRunner
 
-from sweep_tasks.cli.main import app
+from sweep_tasks.cli.main import load_all
 from sweep_tasks.errors import SweepflowError
 
 COMMAND = str(Path(sys.executable).parent / "sweepflow")
@@ -54,7 +53,7 @@ def sweepflow(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **en
     return _checked(answer)
 
 
-_tree = cache(lambda: get_command(app))
+_tree = cache(load_all)
 """The commands with their options, built once: that takes ten times as long as most of them run."""
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import typer.main
-
-from sweep_tasks.cli.main import app
+from sweep_tasks.cli.main import load_all
 from sweep_tasks.config import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +36,7 @@ def test_readers_find_what_protects_a_store() -> None:
 
 def test_every_command_is_documented() -> None:
     text = (ROOT / "docs" / "command.md").read_text()
-    root = typer.main.get_command(app)
+    root = load_all()
     for name in commands(root):
         assert f"`sweepflow {name}" in text, f"docs/command.md lacks {name}"
 

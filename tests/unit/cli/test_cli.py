@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sweep_tasks import errors
+from sweep_tasks.cli.main import COMMANDS, load_all
 from sweep_tasks.config import FILE_VARIABLE, Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import BadValue, NotInitialised, OtherSchema, StoreBusy, StoreMissing
@@ -275,3 +276,10 @@ def test_the_command_loads_what_it_needs_and_not_what_only_some_of_it_needs() ->
     code = f"import sys, sweep_tasks.cli.main; print(*(name for name in {heavy} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     assert ran.stdout.split() == []
+
+
+def test_the_list_of_commands_says_what_each_of_them_says_itself() -> None:
+    """The list is shown without loading any command."""
+    for name, loaded in load_all().commands.items():
+        shown = COMMANDS[name].help
+        assert " ".join(loaded.help.split()).startswith(shown.removesuffix(".")), name

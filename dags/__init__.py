@@ -1,0 +1,1 @@
+"""What is swept, compacted and exported, and when: one file each."""
