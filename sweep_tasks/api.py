@@ -25,6 +25,7 @@ from sweep_tasks.diagnosis.status import Status
 from sweep_tasks.diagnosis.status import status as read_status
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import acting_for
+from sweep_tasks.logs import log_to_application
 from sweep_tasks.metrics.samples import tally_sweeps
 from sweep_tasks.metrics.tally import LIBRARY
 from sweep_tasks.model import ConflictHandling, SweepStrategy, TableMetadata, TableRef
@@ -52,6 +53,7 @@ def connect(url: str | None = None, *, create: bool = False, **settings: Any) ->
     `create` creates the store if it does not exist, and upgrades one of an older version. Further arguments are
     settings (docs/settings.md); they take precedence over the environment and the configuration file.
     """
+    log_to_application()
     loaded = load_settings(**settings, **({} if url is None else {"store": url}))
     if create:
         initialise_store(loaded.store, loaded)

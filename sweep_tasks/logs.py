@@ -52,6 +52,27 @@ def configure_logs_by_settings() -> None:
     configure_logs(form, collected=True)
 
 
+def log_to_application() -> None:
+    """Send log lines to the standard library's `logging`, each as one JSON document, unless structlog is configured.
+
+    An application that opens a store did not ask for lines on its stdout, which is structlog's default. It decides by
+    the level and the handlers of `logging` what it wants to see.
+    """
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            without_bytes,
+            without_controls,
+            structlog.processors.JSONRenderer(default=repr),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+
+
 def guard_logs() -> None:
     """Keep bytes out of the log lines of another program's process, such as Airflow's. The list of processors is
     changed in place, because loggers that were used before keep the list they were created with."""

@@ -17,8 +17,9 @@ import typer
 from sweep_tasks.cli.command import Command, Console, command
 from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.errors import AirflowNotReady, BadValue
+from sweep_tasks.extras import require
 from sweep_tasks.local.airflow import LocalAirflow
-from sweep_tasks.orchestration.names import SCHEDULED, TARGETED_SWEEP
+from sweep_tasks.orchestration.names import SCHEDULED, TARGETED_SWEEP, dag_folder
 from sweep_tasks.orchestration.pools import pools_document
 from sweep_tasks.processes import Needs, inherited_environment
 from sweep_tasks.store import initialise_store
@@ -43,6 +44,8 @@ def pools(
     Safe to repeat: run it again after the number of shards or worker slots was raised, or a node was added.
     """
     with command(ctx, store, as_json) as run:
+        if not write:
+            require("airflow")
         settings = run.settings
         document = pools_document(settings.shards, settings.legacy_lanes, settings.compaction_nodes)
         if write:
@@ -80,6 +83,41 @@ def _import(file: Path) -> None:
             f"airflow: 'airflow pools import' failed ({last[0]}); check AIRFLOW_HOME and AIRFLOW__DATABASE__…, and run "
             "'airflow db migrate' if its metadata is new"
         )
+
+
+@app.command()
+def dags(
+    ctx: typer.Context,
+    link: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Create a link to the files in Airflow's folder of DAGs.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the folder of the DAG files, for Airflow's setting dags_folder, or link it into a folder."""
+    with command(ctx, None, as_json) as run:
+        folder = dag_folder()
+        linked = _link(folder, link) if link else None
+        run.answer(
+            {"folder": str(folder), "link": str(linked) if linked else None},
+            lambda out: out.print(str(linked or folder), highlight=False, markup=False),
+        )
+
+
+def _link(folder: Path, into: Path) -> Path:
+    """Create the link, or find it there already. Anything else of that name is left alone."""
+    if not into.is_dir():
+        raise BadValue("link", f"{into} is not a folder; name the one that Airflow reads DAGs from", reason="no_folder")
+    place = into / "sweepflow"
+    if place.is_symlink() and place.resolve() == folder.resolve():
+        return place
+    try:
+        place.symlink_to(folder.resolve(), target_is_directory=True)
+    except FileExistsError as error:
+        problem = f"{place} exists already and is not this link; remove it, or set dags_folder to {folder}"
+        raise BadValue("link", problem, code="exists", reason="exists") from error
+    except OSError as error:
+        raise BadValue("link", f"{place} can't be created: {error.strerror}", reason="not_writable") from error
+    return place
 
 
 @app.command()

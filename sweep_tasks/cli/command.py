@@ -28,6 +28,7 @@ from sweep_tasks.clock import to_ms
 from sweep_tasks.config import Settings, check_variables, load_settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import EXIT_DEFECT, EXIT_FAILED, BadValue, SweepflowError
+from sweep_tasks.extras import extras_named
 from sweep_tasks.logs import configure_logs
 from sweep_tasks.store import Store
 from sweep_tasks.tables.catalog import Catalog
@@ -115,21 +116,21 @@ def command(
     configure_logs()
     try:
         check_variables()
-        yield run
+        with extras_named():
+            yield run
     except SweepflowError as error:
-        _print_error(run, error.code, str(error), error.field, error.reason)
+        print_error(run.as_json, error)
         raise typer.Exit(error.exit_code) from error
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
         if shared.traceback:
             traceback.print_exc()
-        _print_error(
-            run,
-            "defect",
+        problem = (
             f"unexpected {type(error).__name__}: this is a bug in sweepflow; please report it with the output of "
-            "'sweepflow --traceback …'",
+            "'sweepflow --traceback …'"
         )
+        print_error(run.as_json, SweepflowError(problem, code="defect"))
         raise typer.Exit(EXIT_DEFECT) from None
     finally:
         run.close()
@@ -151,12 +152,12 @@ def lines_of(file: Path) -> Iterator[str]:
         ) from error
 
 
-def _print_error(run: Command, code: str, message: str, field: str | None = None, reason: str | None = None) -> None:
-    if run.as_json:
-        known = {name: value for name, value in (("field", field), ("reason", reason)) if value}
-        print(json.dumps({"error": code, "message": message, **known}))
+def print_error(as_json: bool, error: SweepflowError) -> None:
+    if as_json:
+        known = {name: value for name, value in (("field", error.field), ("reason", error.reason)) if value}
+        print(json.dumps({"error": error.code, "message": str(error), **known}))
     else:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False)
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------

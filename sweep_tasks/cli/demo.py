@@ -25,6 +25,7 @@ from sweep_tasks.demo.measure import Measured, measure
 from sweep_tasks.demo.report import DemoReport, report_on, show
 from sweep_tasks.demo.workload import DEFAULT_FOLDER, MINUTES, Loaded, Place, load
 from sweep_tasks.errors import BadValue
+from sweep_tasks.extras import require
 from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.metrics.samples import sample, tally_sweep
 from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
@@ -88,6 +89,7 @@ def demo(
 
 
 def check_java() -> None:
+    require("pyspark")
     problem = java_problem()
     if problem:
         raise problem

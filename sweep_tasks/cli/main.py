@@ -15,6 +15,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 from sweep_tasks.cli.options import JsonOption, SharedOptions, StoreOption
+from sweep_tasks.errors import SweepflowError
+from sweep_tasks.extras import extras_named
 
 
 class Entry(NamedTuple):
@@ -63,15 +65,18 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and isinstance(command, Unloaded):
-            self.commands[name] = command = load(COMMANDS[name], name)
+            try:
+                self.commands[name] = command = load(COMMANDS[name], name)
+            except SweepflowError as error:
+                raise _printed(error, bool(ctx.params.get("as_json")) or "--json" in rest) from error
         return name, command, rest
 
 
 def load(entry: Entry, name: str) -> Any:
     """Import a command, or a group of commands, with its options."""
-    found: typer.Typer | Callable[..., None] = getattr(
-        import_module(f"sweep_tasks.cli.{entry.module}"), entry.attribute
-    )
+    with extras_named():
+        module = import_module(f"sweep_tasks.cli.{entry.module}")
+    found: typer.Typer | Callable[..., None] = getattr(module, entry.attribute)
     if isinstance(found, typer.Typer):
         loaded: Any = get_group(found)
     else:
@@ -80,6 +85,13 @@ def load(entry: Entry, name: str) -> Any:
         loaded = get_command(alone)
     loaded.name = name
     return loaded
+
+
+def _printed(error: SweepflowError, as_json: bool) -> typer.Exit:
+    from sweep_tasks.cli.command import print_error
+
+    print_error(as_json, error)
+    return typer.Exit(error.exit_code)
 
 
 def load_all() -> Any:

@@ -21,6 +21,7 @@ import pendulum
 from sweep_tasks import retries
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import AirflowNotReady, AirflowUnreachable
+from sweep_tasks.extras import require
 from sweep_tasks.files import make_private_folder
 from sweep_tasks.local.airflow_environment import LocalSecrets, airflow_environment, check_port, free_port
 from sweep_tasks.local.processes import Server, poll, stop_servers
@@ -59,6 +60,7 @@ class LocalAirflow:
     ) -> None:
         """`variables` are added to the environment of its processes; `say` gets each step of the start. A port that is
         in use is refused before anything is created."""
+        require("airflow")
         if port:
             check_port(port)
         self.folder = folder.absolute()

@@ -9,13 +9,12 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
 
-import httpx
-
 from sweep_tasks.errors import AirflowHasNone, AirflowNotReady, AirflowUnreachable
 from sweep_tasks.orchestration.pools import PREFIXES
 from sweep_tasks.texts import printable, without_secrets
 
 if TYPE_CHECKING:
+    import httpx
     from airflow.sdk import Connection
 
 _PAGE = 50
@@ -24,6 +23,8 @@ _LONGEST_DETAIL = 500
 
 class AirflowApi:
     def __init__(self, address: str, user: str, password: str, timeout_s: float = 60) -> None:
+        import httpx
+
         self._user, self._password = user, password
         self._shown = without_secrets(address)
         self._client = httpx.Client(base_url=address.rstrip("/"), timeout=timeout_s)
@@ -74,6 +75,8 @@ class AirflowApi:
                 return {name: pool for name, pool in found.items() if name.startswith(prefix)}
 
     def _send(self, method: str, path: str, json: Any, query: dict[str, Any] | None = None) -> httpx.Response:
+        import httpx
+
         try:
             return self._client.request(method, path, json=json, params=query)
         except httpx.HTTPError as error:

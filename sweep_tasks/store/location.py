@@ -12,9 +12,9 @@ from pathlib import Path
 
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, NotInitialised, StoreMissing
+from sweep_tasks.extras import extras_named
 from sweep_tasks.store.cassandra.address import FORM, CassandraAddress
 from sweep_tasks.store.contract import Store
-from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.schema import SYSTEM_TABLES
 from sweep_tasks.store.sqlite import SQLiteStore
 
@@ -126,6 +126,8 @@ def _parse_memory(rest: str) -> StoreLocation:
 
 
 def _open_memory(location: StoreLocation, settings: Settings, fresh_timestamps: FreshTimestamps) -> Store:  # noqa: ARG001
+    from sweep_tasks.store.memory import MemoryStore
+
     store = MemoryStore()
     for table, metadata in SYSTEM_TABLES.items():
         store.create_table(table, metadata)
@@ -167,14 +169,16 @@ def _parse_cassandra(rest: str) -> StoreLocation:
 
 def _open_cassandra(location: StoreLocation, settings: Settings, fresh_timestamps: FreshTimestamps) -> Store:
     # Importing the driver takes a third of a second. A command on SQLite must not wait for it.
-    from sweep_tasks.store.cassandra.store import CassandraStore
+    with extras_named():
+        from sweep_tasks.store.cassandra.store import CassandraStore
 
     assert location.cassandra is not None  # noqa: S101 (set by _parse_cassandra)
     return CassandraStore(location.cassandra, settings, fresh_timestamps)
 
 
 def _initialise_cassandra(location: StoreLocation, settings: Settings) -> bool:
-    from sweep_tasks.store.cassandra.schema import initialise
+    with extras_named():
+        from sweep_tasks.store.cassandra.schema import initialise
 
     assert location.cassandra is not None  # noqa: S101 (set by _parse_cassandra)
     return initialise(location.cassandra, settings)

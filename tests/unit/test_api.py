@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 import sweep_tasks
 from sweep_tasks import (
@@ -41,6 +43,14 @@ from sweep_tasks.protection.records import State
 from tests.support.errors import having
 
 ORDERS = TableRef.parse("shop.orders")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Connecting configures where log lines go, for the whole process."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(params=["memory:", "sqlite:///{}/shop.db"])
@@ -367,6 +377,32 @@ class TestThreadsAndForks:
 
 def _next(tx: Transaction, number: int) -> bytes:
     return b"%d" % (int(tx.get("shop.orders", b"%d" % number, b"count") or b"0") + 1)
+
+
+LOGGING = """
+import json, logging, sys
+lines = []
+handler = logging.Handler()
+handler.emit = lambda record: lines.append(json.loads(record.getMessage()))
+if sys.argv[2] == "listens":
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+import sweep_tasks
+with sweep_tasks.connect(sys.argv[1], create=True) as db:
+    db.tables.create("shop.orders")
+    db.protect("shop.orders", id="backup")
+print(json.dumps([(line["what"], line["outcome"]) for line in lines]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("application", "lines"), [("silent", []), ("listens", [["protect", "asked"], ["protect", "done"]])]
+)
+def test_an_application_decides_by_logging_which_lines_it_sees(
+    tmp_path: Path, application: str, lines: list[list[str]]
+) -> None:
+    arguments = [sys.executable, "-c", LOGGING, f"sqlite:///{tmp_path}/shop.db", application]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=120)
+    assert (json.loads(ended.stdout), ended.stderr) == (lines, "")
 
 
 def test_the_program_in_the_readme_imports_nothing_else_and_runs(tmp_path: Path) -> None:

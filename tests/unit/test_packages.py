@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -25,11 +24,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.wheel import build_wheel
+
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = PROJECT["project"]["name"]
 PACKAGES = ("sweep_tasks", "spark_jobs")
-NOT_COPIED = (".*", "__pycache__", "*.egg-info", "build", "*.db")
+FOR_AIRFLOW = ("dags", "plugins")
+"""Folders of a checkout that are packages of the library in the wheel."""
 LOCKS = ("requirements.txt", "requirements/build.txt", "requirements/deploy.txt", "requirements/tools.txt")
 """With hashes; `make lock` writes them."""
 RESOLVE = """
@@ -86,7 +88,8 @@ def test_pyspark_and_its_client_are_one_version(pins: dict[str, list[str]]) -> N
     assert len(pins["pyspark"]) == 1
     assert pins["pyspark"] == pins["pyspark-client"]
     asked = {f"{name}=={pins['pyspark'][0]}" for name in ("pyspark", "pyspark-client")}
-    assert asked <= set(PROJECT["project"]["dependencies"]), "the resolver is free to mix them"
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert asked <= {*extras["airflow"], *extras["spark"]}, "the resolver is free to mix them"
 
 
 def test_pyspark_and_its_client_agree_on_every_file_they_share(pins: dict[str, list[str]]) -> None:
@@ -230,15 +233,7 @@ def planned(target: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built once, without a network, from a copy of the tree without what lies around in it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, folder / "tree", ignore=shutil.ignore_patterns(*NOT_COPIED))
-    build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
-    command = [sys.executable, "-W", "error::DeprecationWarning", "-c", build, str(folder)]
-    ended = subprocess.run(command, cwd=folder / "tree", capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (built,) = folder.glob("*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +261,9 @@ def test_the_wheel_declares_what_the_project_requires(built: Distribution) -> No
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file()]
     ours = {str(file.relative_to(ROOT)): file for file in files if "__pycache__" not in file.parts}
+    ours |= {
+        f"sweep_tasks/{folder}/{file.name}": file for folder in FOR_AIRFLOW for file in (ROOT / folder).glob("*.py")
+    }
     inside = {name for name in wheel.namelist() if not name.startswith(f"{metadata_folder()}/")}
     assert inside == set(ours)
     assert [name for name, file in ours.items() if wheel.read(name) != file.read_bytes()] == []

@@ -1,0 +1,56 @@
+"""The wheel as it would be published, and environments that it is installed in, with no checkout on their path."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "*.db")
+_BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build without a network, from a copy of the tree without generated files."""
+    shutil.copytree(ROOT, folder / "tree", ignore=_NOT_COPIED)
+    run(sys.executable, "-W", "error::DeprecationWarning", "-c", _BUILD, str(folder), cwd=folder / "tree")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def install_alone(wheel: Path, folder: Path) -> Path:
+    """Install the wheel with what it requires and nothing else. Return the folder of its programs."""
+    bin_folder = _create(folder)
+    constraints = str(ROOT / "constraints.txt")
+    run(str(bin_folder / "python"), "-m", "pip", *_QUIET, "--constraint", constraints, str(wheel), cwd=folder)
+    return bin_folder
+
+
+def install_beside(wheel: Path, folder: Path) -> Path:
+    """Install the wheel beside all packages of this environment, but not beside our own code.
+
+    That is here by a file that only counts in the environment it was installed in.
+    """
+    bin_folder = _create(folder)
+    (site_packages,) = folder.glob("lib/python*/site-packages")
+    (site_packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    run(str(bin_folder / "python"), "-m", "pip", *_QUIET, "--no-deps", str(wheel), cwd=folder)
+    return bin_folder
+
+
+_QUIET = ("install", "--quiet", "--disable-pip-version-check")
+
+
+def _create(folder: Path) -> Path:
+    venv.create(folder, with_pip=True, symlinks=True)
+    return folder / "bin"
+
+
+def run(*command: str, cwd: Path) -> str:
+    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
