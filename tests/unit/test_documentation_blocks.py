@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from sweep_tasks.config import Settings, load_settings
 from tests.support.command import sweepflow
 from tests.support.documents import (
     EXIT_CODE,
@@ -66,7 +67,16 @@ def test_comments_above_blocks_are_understood() -> None:
 
 @pytest.mark.parametrize("block", [b for b in ALL_BLOCKS if b.language in PARSERS], ids=lambda block: block.place)
 def test_a_block_of_data_can_be_parsed(block: Block) -> None:
-    assert PARSERS[block.language](block.text)
+    parsed = PARSERS[block.language](block.text)
+    assert parsed
+    if isinstance(parsed, dict) and parsed.keys() <= Settings.model_fields.keys():
+        load_settings(**parsed)
+
+
+def test_every_python_block_is_a_program() -> None:
+    for block in ALL_BLOCKS:
+        if block.language == "python":
+            compile(block.text, block.place, "exec")
 
 
 @pytest.mark.parametrize("page", PAGES_THAT_RUN)
