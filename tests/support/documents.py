@@ -82,10 +82,13 @@ class Command:
 
 def blocks(page: str) -> list[Block]:
     """All blocks of a page, in order, also those that are not shown."""
-    return list(_blocks(page, (ROOT / page).read_text(encoding="utf-8").splitlines()))
+    return list(blocks_in((ROOT / page).read_text(encoding="utf-8"), page))
 
 
-def _blocks(page: str, lines: list[str]) -> Iterator[Block]:
+def blocks_in(text: str, page: str = "") -> Iterator[Block]:
+    """The blocks of a text. A comment that does not belong to a block is an error, so that no block is left out by a
+    mistake in a comment."""
+    lines = text.splitlines()
     notes: dict[str, str] = {}
     at = 0
     while at < len(lines):
@@ -104,6 +107,7 @@ def _blocks(page: str, lines: list[str]) -> Iterator[Block]:
             assert "<!--" not in line, f"{page}:{start}: a comment that no test understands"
             assert not notes, f"{page}:{start}: {', '.join(notes)} is not directly above a block"
         at += 1
+    assert not notes, f"{page}: {', '.join(notes)} is not directly above a block"
 
 
 def _joined(lines: list[str]) -> str:

@@ -27,6 +27,7 @@ from tests.support.documents import (
     Block,
     Command,
     blocks,
+    blocks_in,
     commands,
     expected,
     pages,
@@ -85,6 +86,63 @@ def test_the_blocks_of_a_page_run_one_after_the_other(page: str, tmp_path: Path)
     for block in blocks(page):
         if block.is_run:
             reader.run(block)
+
+
+class TestReadingPages:
+    PAGE = """
+<!-- not shown: console
+$ sweepflow init
+-->
+<!-- exit code: 5 -->
+<!-- numbers vary: timestamps -->
+```console
+$ sweepflow protect shop.orders \\
+    --at 3
+$ sweepflow scenario run - <<'END'
+{"op":"commits"}
+END
+{"commits": {}}
+```
+"""
+
+    def test_blocks_come_in_order_with_the_comments_above_them(self) -> None:
+        hidden, shown = blocks_in(self.PAGE)
+        assert (hidden.shown, hidden.language, hidden.text) == (False, "console", "$ sweepflow init\n")
+        assert (shown.shown, shown.exit_code, shown.is_run) == (True, 5, True)
+        assert shown.notes == {EXIT_CODE: "5", NUMBERS_VARY: "timestamps"}
+
+    def test_a_command_has_its_input_and_its_output(self) -> None:
+        _, shown = blocks_in(self.PAGE)
+        protect, scenario = commands(shown.text)
+        assert protect.words == ["sweepflow", "protect", "shop.orders", "--at", "3"]
+        assert scenario.words == ["sweepflow", "scenario", "run", "-"]
+        assert (scenario.stdin, scenario.output) == ('{"op":"commits"}\n', '{"commits": {}}\n')
+
+    @pytest.mark.parametrize(
+        "text",
+        ["<!-- not run -->", "<!-- not run: needs Docker -->\nText.\n", "Text <!-- exit code: 1 -->"],
+        ids=["without a reason", "without a block", "within a line"],
+    )
+    def test_a_comment_that_would_be_ignored_is_an_error(self, text: str) -> None:
+        with pytest.raises(AssertionError):
+            list(blocks_in(text))
+
+    @pytest.mark.parametrize(
+        ("shown", "printed", "numbers_vary", "matches"),
+        [
+            ("swept to 5\n", "swept to 5\n", False, True),
+            ("swept to 5\n", "swept to 17\n", False, False),
+            ("swept to 5\n", "swept to 17\n", True, True),
+            ("swept to 5\n", "swept to nothing\n", True, False),
+            ("swept to …\n", "swept to nothing\n", False, True),
+            ("first\n…\nlast\n", "first\na\nb\nlast\n", False, True),
+            ("first\n…\nlast\n", "first\nlast\nmore\n", False, False),
+        ],
+    )
+    def test_what_is_shown_must_be_what_is_printed(
+        self, shown: str, printed: str, numbers_vary: bool, matches: bool
+    ) -> None:
+        assert bool(expected(shown, numbers_vary).fullmatch(printed)) is matches
 
 
 class Reader:
