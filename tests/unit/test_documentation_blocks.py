@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
@@ -177,7 +178,8 @@ class Reader:
             self.environment |= dict(word.split("=", 1) for word in command.words[1:])
             return 0, ""
         if command.words[0] == "sweepflow" and not command.needs_a_shell:
-            answer = sweepflow(*command.words[1:], cwd=self.folder, stdin=command.stdin.encode(), **self.environment)
+            words = [Template(word).safe_substitute(self.environment) for word in command.words[1:]]
+            answer = sweepflow(*words, cwd=self.folder, stdin=command.stdin.encode(), **self.environment)
             return answer.code, answer.out + (answer.err if answer.code else "")
         ended = self._shell(command.text.partition("<<")[0], command.stdin)
         return ended.returncode, ended.stdout
