@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sweep_tasks.cli.main import load_all
 from sweep_tasks.config import Settings
+from tests.support.documents import pages
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,7 +51,6 @@ def commands(group: object, prefix: str = "") -> list[str]:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]
-    for page in pages:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    for page in map(ROOT.joinpath, pages()):
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CHECKED = ("sweep_tasks", "spark_jobs", "dags", "plugins", "benchmarks", "docs", "deploy", "README.md")
+CHECKED = (
+    "sweep_tasks",
+    "spark_jobs",
+    "dags",
+    "plugins",
+    "benchmarks",
+    "docs",
+    "deploy",
+    "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+)
 KINDS = (".py", ".md", ".html", ".js", ".css", ".yaml", ".yml", ".sh", ".toml", ".json")
 WORDS = {
     "anew": "again, from the beginning",
