@@ -19,7 +19,9 @@ from sweep_tasks.errors import BadValue, NotFound
 from sweep_tasks.journal.actors import acting_for
 from sweep_tasks.texts import words
 
-app = typer.Typer(no_args_is_help=True, help="The clock samples, from which sweeps compute the age of data.")
+app = typer.Typer(
+    help="The clock samples, from which sweeps compute the age of data.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("show")

@@ -31,13 +31,14 @@ def install_alone(wheel: Path, folder: Path) -> Path:
 
 
 def install_beside(wheel: Path, folder: Path) -> Path:
-    """Install the wheel beside all packages of this environment, but not beside our own code.
-
-    That is here by a file that only counts in the environment it was installed in.
-    """
+    """Install the wheel beside all packages of this environment, but without our own code as it is installed there."""
     bin_folder = _create(folder)
     (site_packages,) = folder.glob("lib/python*/site-packages")
-    (site_packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for here, there in ((sysconfig.get_path("purelib"), site_packages), (sysconfig.get_path("scripts"), bin_folder)):
+        for each in Path(here).iterdir():
+            ours = each.name.startswith(("sweepflow", "__editable__"))
+            if not ours and each.suffix != ".pth" and not (there / each.name).exists():
+                (there / each.name).symlink_to(each)
     run(str(bin_folder / "python"), "-m", "pip", *_QUIET, "--no-deps", str(wheel), cwd=folder)
     return bin_folder
 
