@@ -159,7 +159,7 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
         lambda s: s["spark-worker"].update(volumes=["airflow-logs:/data"]),
     ),
     (
-        checks.dags_and_plugins_are_mounted_where_airflow_reads_them,
+        checks.dags_are_mounted_where_airflow_reads_them,
         "airflow-dag-processor: ./dags",
         lambda s: s["airflow-dag-processor"]["volumes"].remove("./dags:/opt/airflow/dags:ro"),
     ),

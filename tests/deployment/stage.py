@@ -72,7 +72,7 @@ class Stage:
             "SWEEPFLOW_STORE": f"sqlite:///{self.folder}/store.db",
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_SERVER_PORT": str(self.port("airflow-scheduler", 8974)),
         }
-        folders = {"AIRFLOW__CORE__DAGS_FOLDER": f"{ROOT}/dags", "AIRFLOW__CORE__PLUGINS_FOLDER": f"{ROOT}/plugins"}
+        folders = {"AIRFLOW__CORE__DAGS_FOLDER": f"{ROOT}/dags"}
         ours = translated | {key: value for key, value in folders.items() if key in translated}
         return ours | added | self._instead
 

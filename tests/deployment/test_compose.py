@@ -33,7 +33,7 @@ CHECKS: list[Check] = [
     checks.every_setting_of_ours_is_known,
     checks.every_program_of_ours_has_the_same_settings,
     checks.folders_of_volumes_are_ours_in_the_image,
-    checks.dags_and_plugins_are_mounted_where_airflow_reads_them,
+    checks.dags_are_mounted_where_airflow_reads_them,
     checks.the_connections_of_the_dag_are_given,
     checks.every_user_has_a_password,
     checks.workers_can_call_the_driver_back,

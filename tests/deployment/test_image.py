@@ -13,8 +13,7 @@ from sqlalchemy.engine import make_url
 
 from tests.deployment.compose import DOCKERFILE, ROOT, Deployment, generated_variables, installed_airflow, load
 from tests.deployment.image import instructions
-
-PACKAGES = ("sweep_tasks", "spark_jobs")
+from tests.support.wheel import packaged_files
 
 
 def copied_before(installed: str) -> list[str]:
@@ -44,18 +43,15 @@ def built_from(names: list[str], folder: Path) -> set[str]:
 
 
 def test_the_installed_package_holds_every_file_of_the_project(tmp_path: Path) -> None:
-    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file()]
-    ours = {str(file.relative_to(ROOT)) for file in files if "__pycache__" not in file.parts}
-    assert built_from(copied_before("."), tmp_path) == ours
+    assert built_from(copied_before("."), tmp_path) == set(packaged_files())
 
 
 def test_what_is_executable_stays_so(tmp_path: Path) -> None:
     built_from(copied_before("."), tmp_path)
-    for package in PACKAGES:
-        for file in (ROOT / package).rglob("*"):
-            if file.is_file() and file.suffix != ".py" and "__pycache__" not in file.parts:
-                built = tmp_path / "result" / file.relative_to(ROOT)
-                assert os.access(built, os.X_OK) == os.access(file, os.X_OK), built
+    for name, file in packaged_files().items():
+        if file.suffix != ".py":
+            built = tmp_path / "result" / name
+            assert os.access(built, os.X_OK) == os.access(file, os.X_OK), built
 
 
 def test_the_packages_it_stands_on_are_installed_from_the_locks_alone() -> None:

@@ -10,8 +10,20 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("sweep_tasks", "spark_jobs")
+FOR_AIRFLOW = ("dags", "plugins")
+"""Folders of a checkout that are packages of the library in the wheel."""
 _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "*.db")
 _BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+
+
+def packaged_files() -> dict[str, Path]:
+    """Return the files of the checkout that belong into the wheel, by their path in it."""
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file()]
+    packaged = {str(file.relative_to(ROOT)): file for file in files if "__pycache__" not in file.parts}
+    for folder in FOR_AIRFLOW:
+        packaged |= {f"sweep_tasks/{folder}/{file.name}": file for file in (ROOT / folder).glob("*.py")}
+    return packaged
 
 
 def build_wheel(folder: Path) -> Path:

@@ -24,14 +24,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.support.wheel import build_wheel
+from tests.support.wheel import PACKAGES, build_wheel, packaged_files
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OURS = PROJECT["project"]["name"]
-PACKAGES = ("sweep_tasks", "spark_jobs")
-FOR_AIRFLOW = ("dags", "plugins")
-"""Folders of a checkout that are packages of the library in the wheel."""
 LOCKS = ("requirements.txt", "requirements/build.txt", "requirements/deploy.txt", "requirements/tools.txt")
 """With hashes; `make lock` writes them."""
 RESOLVE = """
@@ -259,11 +256,7 @@ def test_the_wheel_declares_what_the_project_requires(built: Distribution) -> No
 
 
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*") if file.is_file()]
-    ours = {str(file.relative_to(ROOT)): file for file in files if "__pycache__" not in file.parts}
-    ours |= {
-        f"sweep_tasks/{folder}/{file.name}": file for folder in FOR_AIRFLOW for file in (ROOT / folder).glob("*.py")
-    }
+    ours = packaged_files()
     inside = {name for name in wheel.namelist() if not name.startswith(f"{metadata_folder()}/")}
     assert inside == set(ours)
     assert [name for name, file in ours.items() if wheel.read(name) != file.read_bytes()] == []
