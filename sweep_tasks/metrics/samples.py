@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from pydantic import BaseModel
@@ -26,7 +26,6 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.diagnosis.lag import BacklogCounts, count_backlog, lags_at, swept_up_to
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.legacy.run import LegacySummary
 from sweep_tasks.logs import at_work
 from sweep_tasks.metrics.tally import (
     COMPACTION,
@@ -56,6 +55,9 @@ from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.schema import OBSERVATIONS
 from sweep_tasks.sweep.summary import LOCAL, Summary
+
+if TYPE_CHECKING:
+    from sweep_tasks.legacy.run import LegacySummary
 
 log = structlog.get_logger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 import subprocess
@@ -20,7 +21,7 @@ from sweep_tasks.legacy.candidates import Unscheduled
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.store.sqlite.schema import STEPS
 from sweep_tasks.transactions import TransactionManager
-from tests.support.command import sweepflow, sweepflow_process
+from tests.support.command import COMMAND, sweepflow, sweepflow_process
 
 
 @pytest.fixture
@@ -283,3 +284,19 @@ def test_the_list_of_commands_says_what_each_of_them_says_itself() -> None:
     for name, loaded in load_all().commands.items():
         shown = COMMANDS[name].help
         assert " ".join(loaded.help.split()).startswith(shown.removesuffix(".")), name
+
+
+def test_a_shell_completes_commands_and_their_options() -> None:
+    def completed(*words: str) -> set[str]:
+        environment = {
+            **os.environ,
+            "_SWEEPFLOW_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(["sweepflow", *words]),
+            "COMP_CWORD": str(len(words)),
+        }
+        ran = subprocess.run([COMMAND], env=environment, capture_output=True, text=True, check=True, timeout=240)
+        return set(ran.stdout.split())
+
+    assert completed("sta") == {"status"}
+    assert {"create", "drop", "truncate"} <= completed("tables", "")
+    assert "--dry-run" in completed("sweep", "--dry")
