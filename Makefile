@@ -11,7 +11,7 @@ TOOLS := $(VENV)/tools
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup java postgres browser promtool run ui cluster lint types layers test test-quick test-fast \
-  test-search test-cassandra test-spark test-airflow test-long bench monitoring lock audit digests format clean
+  test-search test-cassandra test-spark test-airflow test-long bench monitoring lock audit hooks digests format clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -141,7 +141,7 @@ monitoring: $(READY)  ## Generate the dashboard and the alert rules from the dec
 	$(BIN)/sweepflow metrics --dashboard > deploy/monitoring/dashboard.json
 	$(BIN)/sweepflow metrics --rules > deploy/monitoring/rules.yaml
 
-# uv and pip-audit, with their dependencies, in a separate environment, so that nothing else depends on them. The main
+# uv, pip-audit and pre-commit, with their dependencies, in a separate environment, so that nothing else depends on them. The main
 # environment may be outdated: an up-to-date one can't be installed before the lock exists.
 $(TOOLS)/.ready: requirements/tools.txt $(if $(wildcard $(BIN)/python),,$(READY))
 	$(PYTHON) -m venv --clear $(TOOLS)
@@ -159,6 +159,9 @@ lock: $(TOOLS)/.ready  ## Write the locks with hashes from constraints.txt and r
 
 audit: $(TOOLS)/.ready  ## Query known vulnerabilities of everything in the lock (needs the network)
 	$(TOOLS)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off --requirement requirements.txt $(AUDIT)
+
+hooks: $(READY) $(TOOLS)/.ready  ## Check style, types and layers before each commit
+	$(TOOLS)/bin/pre-commit install
 
 digests:  ## Print lines for .env that name each image by its digest (needs Docker and the registry)
 	@grep -ohE '[A-Z]+_IMAGE:-[^}]+' docker-compose.yaml | sort -u | while IFS= read -r each; do \

@@ -187,7 +187,7 @@ def test_the_tools_are_the_versions_that_were_asked_for() -> None:
     asked = dict(line.split("==") for line in lines if not line.startswith("#"))
     locked_tools = lock("requirements/tools.txt")
     assert {name: locked_tools[name].version for name in asked} == asked
-    assert set(asked) == {"uv", "pip-audit"}
+    assert set(asked) == {"uv", "pip-audit", "pre-commit"}
 
 
 def test_setup_installs_by_hash_and_our_own_code_without_anything_else() -> None:
