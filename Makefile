@@ -141,8 +141,8 @@ monitoring: $(READY)  ## Generate the dashboard and the alert rules from the dec
 	$(BIN)/sweepflow metrics --dashboard > deploy/monitoring/dashboard.json
 	$(BIN)/sweepflow metrics --rules > deploy/monitoring/rules.yaml
 
-# uv, pip-audit and pre-commit, with their dependencies, in a separate environment, so that nothing else depends on them. The main
-# environment may be outdated: an up-to-date one can't be installed before the lock exists.
+# uv, pip-audit and pre-commit, with their dependencies, in a separate environment, so that nothing else depends on them.
+# The main environment may be outdated: an up-to-date one can't be installed before the lock exists.
 $(TOOLS)/.ready: requirements/tools.txt $(if $(wildcard $(BIN)/python),,$(READY))
 	$(PYTHON) -m venv --clear $(TOOLS)
 	$(TOOLS)/bin/python $(PIP_INSTALL) --require-hashes --only-binary :all: --requirement requirements/tools.txt
