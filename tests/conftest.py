@@ -23,7 +23,7 @@ from tests.support.clock import ManualClock
 IN_CI = bool(os.environ.get("CI"))
 
 # Who is started in the background by a shell ignores interrupts, and so does all that it starts: tests that interrupt a
-# command would wait for ever.
+# command would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -41,7 +41,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture(scope="session")
 def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An initialised store that nobody opens: most tests want one, and a copy takes less time than making it."""
+    """An initialised store that is never opened: most tests need one, and a copy is faster than creating it."""
     file = tmp_path_factory.mktemp("empty") / "store.db"
     SQLiteStore.initialise(file)
     return file
@@ -50,13 +50,13 @@ def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, empty_sqlite: Path) -> Iterator[Store]:
     """A store of each kind, initialised and empty, with a clock that the test moves."""
-    made: Store
+    created: Store
     if request.param == "memory":
-        made = memory_store(clock)
+        created = memory_store(clock)
     else:
-        made = SQLiteStore(copyfile(empty_sqlite, tmp_path / "store.db"), clock=clock)
-    with made:
-        yield made
+        created = SQLiteStore(copyfile(empty_sqlite, tmp_path / "store.db"), clock=clock)
+    with created:
+        yield created
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ def table(store: Store) -> TableRef:
 
 
 def memory_store(clock: ManualClock | None = None) -> MemoryStore:
-    made = MemoryStore(clock)
+    created = MemoryStore(clock)
     for system_table, metadata in SYSTEM_TABLES.items():
-        made.create_table(system_table, metadata)
-    return made
+        created.create_table(system_table, metadata)
+    return created
 
 
 @pytest.hookimpl(trylast=True)

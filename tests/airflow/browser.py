@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven headless: somebody in front of the Airflow UI.
+"""Debian's Chromium, driven headless, like a user of the Airflow UI.
 
 What they see is kept as pictures in `build/screenshots`.
 """
@@ -43,7 +43,7 @@ class Person:
         self.page = page
         self.complaints: list[str] = []
         self._address = airflow.address
-        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda output: self.complaints.append(output.text) if output.type == "error" else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
     def log_in(self, login: Login) -> None:
@@ -59,7 +59,7 @@ class Person:
         return self.page.frame_locator("iframe")
 
     def open_sweeping(self) -> None:
-        """By the navigation, as anybody would."""
+        """Through the navigation, as users do."""
         self.page.locator("a[href$='/sweeping']").click()
         self.sweeping.locator("#overview h1").wait_for()
 
@@ -77,14 +77,14 @@ class Person:
         dialog.locator("button[type=submit]").click()
 
     def reads_of(self, what: str, *values: str) -> None:
-        """The page says that it was done, and names what it was done to."""
+        """The page reports the result and names its object."""
         message = self.sweeping.locator("#message")
         expect(message).to_have_attribute("data-what", what)
         for value in values:
             expect(message).to_contain_text(value)
 
     def walk_to(self, name: str, most: int = 60) -> bool:
-        """With the tab key alone, from wherever the focus is."""
+        """With the tab key alone, from the current focus."""
         frame = self.page.frames[-1]
         for _ in range(most):
             self.page.keyboard.press("Tab")
@@ -105,7 +105,7 @@ class Person:
 
 
 @contextmanager
-def somebody(
+def logged_in(
     browser: Browser,
     airflow: LocalAirflow,
     login: Login,

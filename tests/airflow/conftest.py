@@ -61,24 +61,24 @@ def airflow(tmp_path_factory: pytest.TempPathFactory, webhook: Webhook, settings
 
 @pytest.fixture
 def queued(airflow: LocalAirflow, settings_file: Path, tmp_path: Path) -> Iterator[QueuedStore]:
-    with swept_by(airflow, settings_file, f"sqlite:///{tmp_path}/store.db") as made:
-        yield made
+    with swept_by(airflow, settings_file, f"sqlite:///{tmp_path}/store.db") as created:
+        yield created
 
 
 @pytest.fixture
 def queued_on_cassandra(
     airflow: LocalAirflow, settings_file: Path, cassandra_cluster: LocalCluster
 ) -> Iterator[QueuedStore]:
-    with swept_by(airflow, settings_file, cassandra_cluster.url("airflow")) as made:
-        yield made
+    with swept_by(airflow, settings_file, cassandra_cluster.url("airflow")) as created:
+        yield created
 
 
 @contextmanager
 def swept_by(airflow: LocalAirflow, settings_file: Path, url: str, **settings: Any) -> Iterator[QueuedStore]:
     """What a test leaves running is ended, so that it does not sweep the next one's store."""
-    with QueuedStore(url, SHARDS, **settings) as made:
-        settings_file.write_text(made.settings_file())
-        yield made
+    with QueuedStore(url, SHARDS, **settings) as created:
+        settings_file.write_text(created.settings_file())
+        yield created
     settings_file.write_text("")
     runs = airflow.api("GET", f"/dags/{TARGETED_SWEEP}/dagRuns", state=UNFINISHED)["dag_runs"]
     for run in runs:

@@ -84,8 +84,8 @@ class QueuedStore:
         return not self.store.scan_versions(QUEUE_CELLS).items
 
     @contextmanager
-    def nobody_else_writes(self) -> Iterator[None]:
-        """Whoever wants to write waits, in the middle of whatever it does; reading goes on. For SQLite."""
+    def writers_blocked(self) -> Iterator[None]:
+        """Block all writers; readers continue. For SQLite."""
         file = StoreLocation.parse(self.settings.store).path
         assert file
         with closing(sqlite3.connect(file, timeout=60, isolation_level=None)) as connection:

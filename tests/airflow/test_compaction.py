@@ -1,4 +1,4 @@
-"""Tombstones of a sweep are compacted away on a real Cassandra: looked at first, then started by the next sweep."""
+"""Tombstones of a sweep are compacted away on a real Cassandra: a dry run first, then started by the next sweep."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.web.rendering import grouped
 from tests.airflow.conftest import swept_by
+from tests.airflow.http_client import client
 from tests.airflow.logs import events
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
-from tests.airflow.visitor import client
 from tests.cassandra.places import physical_name
 from tests.support.html import Element
 
@@ -43,20 +43,20 @@ STEPS = [f"{NODE}.{step}" for step in ("measure", "plan", "compact", "measure_ag
 def compacting(
     airflow: LocalAirflow, settings_file: Path, cassandra_cluster: LocalCluster, tmp_path: Path
 ) -> Iterator[QueuedStore]:
-    """A store whose tombstones can go at once, and its node, which the DAG knows of."""
+    """A store whose tombstones can go at once, and its node, which is configured for the DAG."""
     more = (
         f'cache_folder = "{tmp_path}"\n'
         f"compaction_nodes = '{json.dumps(cassandra_cluster.compaction_nodes())}'\n"
         "compaction_dense_tombstones = 1\n"
         f"compaction_after_tombstones = {CELLS - 1}\n"
     )
-    with swept_by(airflow, settings_file, cassandra_cluster.url(KEYSPACE), cassandra_gc_grace_s=0) as made:
-        settings_file.write_text(made.settings_file() + more)
+    with swept_by(airflow, settings_file, cassandra_cluster.url(KEYSPACE), cassandra_gc_grace_s=0) as created:
+        settings_file.write_text(created.settings_file() + more)
         subprocess.run([SWEEPFLOW, "airflow", "pools"], env=airflow.environment, check=True, capture_output=True)
         airflow.unpause(COMPACTION)
         read_again(airflow)
         airflow.wait(f"tasks of {NODE}", lambda: set(STEPS) <= tasks_known(airflow))
-        yield made
+        yield created
         airflow.unpause(COMPACTION, paused=True)
     airflow.api("DELETE", f"/pools/{compaction_pool(NODE)}")
     read_again(airflow)
@@ -91,11 +91,11 @@ def test_a_dry_run_changes_nothing_and_a_sweep_with_many_tombstones_starts_the_c
     cassandra_cluster.nodetool(1, "flush", KEYSPACE, table)  # that one alone: every file takes its time to be measured
     files, versions = data_files(cassandra_cluster), compacting.versions(CONSERVATIVE, 0)
 
-    looked = airflow.trigger(COMPACTION, {"dry_run": True, "tables": str(TABLES[CONSERVATIVE])})
-    assert ended(airflow, looked)["check"] == "success"
-    said = report(airflow, looked)
-    assert (said["dry_run"], said["dropped"]) == (True, 0)
-    assert said["expected"]["dropped"] >= CELLS
+    checked = airflow.trigger(COMPACTION, {"dry_run": True, "tables": str(TABLES[CONSERVATIVE])})
+    assert ended(airflow, checked)["check"] == "success"
+    output = report(airflow, checked)
+    assert (output["dry_run"], output["dropped"]) == (True, 0)
+    assert output["expected"]["dropped"] >= CELLS
     assert data_files(cassandra_cluster) == files
 
     compacting.write(THOROUGH, 0, 2)
@@ -108,9 +108,9 @@ def test_a_dry_run_changes_nothing_and_a_sweep_with_many_tombstones_starts_the_c
     assert set(ended(airflow, started).values()) == {"success"}
     causes = [event for event in events(airflow, COMPACTION, started, "prepare") if hourly in event]
     assert any(str(WRITTEN) in cause.replace(hourly, "").split() for cause in causes)
-    said = report(airflow, started)
-    assert said["dropped"] >= CELLS
-    assert said["tombstones"]["after"] < said["tombstones"]["before"]
+    output = report(airflow, started)
+    assert output["dropped"] >= CELLS
+    assert output["tombstones"]["after"] < output["tombstones"]["before"]
     assert data_files(cassandra_cluster) != files
     assert compacting.versions(CONSERVATIVE, 0) == versions
     assert airflow.task_instances(COMPACTION, started)[f"{NODE}.compact"]["pool"] == compaction_pool(NODE)
@@ -119,7 +119,7 @@ def test_a_dry_run_changes_nothing_and_a_sweep_with_many_tombstones_starts_the_c
     assert page.status_code == 200
     shown = Element.of(page.text)
     assert NODE in shown.one("data-node", NODE).text
-    assert shown.one("data-report", NODE).one("data-dropped").text == grouped(said["dropped"])
+    assert shown.one("data-report", NODE).one("data-dropped").text == grouped(output["dropped"])
     assert started.replace(":", "%3A").replace("+", "%2B") in page.text
 
 

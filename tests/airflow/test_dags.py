@@ -32,7 +32,7 @@ SHARDS = 3
 LANES = 3
 NODES = ("one", "10.0.0.2")
 LANE = f"{LEGACY_SWEEP}.lane_"
-SAYS_THE_SAME_AGAIN = {f"{PROTECTED_TIMESTAMPS}.check", f"{COMPACTION}.check"}
+DUPLICATE_MESSAGE = {f"{PROTECTED_TIMESTAMPS}.check", f"{COMPACTION}.check"}
 """Tasks that are not worth another try."""
 
 
@@ -51,7 +51,7 @@ def tasks(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def in_fresh_interpreter(home: Path, *arguments: str) -> str:
-    """A store that does not exist: whoever opened one while parsing would fail."""
+    """A store that does not exist: opening it while parsing would fail."""
     environment = os.environ | {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -73,13 +73,13 @@ def test_every_file_is_read_without_an_error_and_can_be_stored(found: dict[str, 
 
 
 def test_every_task_has_an_owner_a_pool_retries_a_time_limit_and_a_word_of_explanation(found: dict[str, Any]) -> None:
-    """A lane limits turns itself: a table that was asked for by hand may take as long as it does."""
+    """A slot limits scheduled scans itself: a requested scan has no time limit."""
     everything = {
         f"{dag_id}.{name}": task for dag_id, dag in found["dags"].items() for name, task in dag["tasks"].items()
     }
     for name, task in everything.items():
         assert task["owner"] == "sweepflow", name
-        assert (task["retries"] > 0) is (name not in SAYS_THE_SAME_AGAIN), name
+        assert (task["retries"] > 0) is (name not in DUPLICATE_MESSAGE), name
         assert task["backoff"] > 1, name
         assert bool(task["timeout"]) is not name.startswith(LANE), name
         assert task["doc"], name
@@ -110,7 +110,7 @@ def test_protections_are_reconciled_one_run_at_a_time_and_then_checked(found: di
     assert {name: task["downstream"] for name, task in dag["tasks"].items()} == {"reconcile": ["check"], "check": []}
 
 
-def test_an_export_stands_between_the_protection_and_its_release(found: dict[str, Any]) -> None:
+def test_an_export_runs_between_the_protection_and_its_release(found: dict[str, Any]) -> None:
     dag = found["dags"][SNAPSHOT_EXPORT]
     assert (dag["catchup"], dag["max_active_runs"]) == (False, 1)
     assert {name: task["downstream"] for name, task in dag["tasks"].items()} == {
@@ -120,7 +120,7 @@ def test_an_export_stands_between_the_protection_and_its_release(found: dict[str
     }
 
 
-def test_each_lane_in_which_tables_are_scanned_has_a_pool_of_its_own_that_the_command_creates(
+def test_each_scan_slot_has_its_own_pool_that_the_command_creates(
     found: dict[str, Any],
 ) -> None:
     dag = found["dags"][LEGACY_SWEEP]

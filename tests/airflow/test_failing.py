@@ -1,4 +1,4 @@
-"""What goes wrong is said in one sentence, to the right people, and holds up nobody else."""
+"""A failure is reported in one sentence, to the right recipients, and delays no other task."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SWEEPFLOW = Path(sys.executable).parent / "sweepflow"
 NOT_STARTED = {"conservative.shard_0", "conservative.shard_1", "thorough.shard_0", "thorough.shard_1", "finish"}
 
 
-def test_a_shard_that_fails_holds_up_nobody_and_is_told_about_once(
+def test_a_failing_shard_delays_no_other_and_is_alerted_once(
     airflow: LocalAirflow, queued: QueuedStore, webhook: Webhook
 ) -> None:
     queued.write(SweepStrategy.THOROUGH, 1, 1)
-    for attempt in (1, 2):  # where the summary should go stands a folder
+    for attempt in (1, 2):  # the path of the summary is a folder
         (airflow.folder / "tasks" / f"{TARGETED_SWEEP}-unlucky-thorough.shard_1-{attempt}.json").mkdir(parents=True)
     airflow.trigger(TARGETED_SWEEP, run_id="unlucky")
     assert airflow.wait_for_run(TARGETED_SWEEP, "unlucky") == "failed"

@@ -45,7 +45,7 @@ def test_the_form_has_a_field_for_every_choice(airflow: LocalAirflow) -> None:
     ],
     ids=str,
 )
-def test_an_answer_that_makes_no_sense_starts_no_run(airflow: LocalAirflow, answer: dict[str, object]) -> None:
+def test_an_invalid_form_starts_no_run(airflow: LocalAirflow, answer: dict[str, object]) -> None:
     with pytest.raises(AirflowNotReady) as refused:
         airflow.trigger(TARGETED_SWEEP, answer)
     assert refused.value.status == 400
@@ -54,7 +54,7 @@ def test_an_answer_that_makes_no_sense_starts_no_run(airflow: LocalAirflow, answ
 def test_what_was_not_chosen_is_skipped_and_limits_reach_the_spark_job(
     airflow: LocalAirflow, queued: QueuedStore
 ) -> None:
-    """In a dry run of a store that is a week behind, which is green all the same."""
+    """In a dry run of a store that is a week behind, which succeeds nevertheless."""
     queued.clock_history.record(ClockSample(SystemClock().now_ms() - 7 * 86_400_000, 1))
     queued.write(THOROUGH, 1, 4)
     stop_at = queued.timestamps.greatest() - 1

@@ -30,10 +30,10 @@ def test_a_killed_driver_and_a_killed_task_are_tried_again_and_nothing_is_lost(
         return found if all(found) else []
 
     while_running(airflow, run, "the first driver", lambda: drivers(0) or drivers(1))
-    with queued.nobody_else_writes():  # so that the one waits for the other
+    with queued.writers_blocked():  # so that the one waits for the other
         first, second = while_running(airflow, run, "both drivers", lambda: drivers(DRIVER_KILLED, TASK_KILLED))
     while_running(airflow, run, "the first batch", lambda: queued.progress.of(CONSERVATIVE, DRIVER_KILLED) > 0)
-    with queued.nobody_else_writes():
+    with queued.writers_blocked():
         in_between = queued.progress.of(CONSERVATIVE, DRIVER_KILLED)
         assert queued.versions(CONSERVATIVE, DRIVER_KILLED) != {(True, 1)}, "the sweep was over before it was killed"
         task = second[0].parent()

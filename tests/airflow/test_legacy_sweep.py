@@ -1,4 +1,4 @@
-"""Tables are scanned by turns and by hand, each in its lane, by a real Airflow and Spark."""
+"""Scheduled and requested scans of tables, each in its worker slot, by a real Airflow and Spark."""
 
 from __future__ import annotations
 
@@ -46,37 +46,37 @@ def lane(strategy: SweepStrategy) -> str:
     return lane_task(lane_of(TABLES[strategy], LANES))
 
 
-def test_a_table_by_hand_and_then_by_turns_whatever_was_not_scanned_yet(
+def test_a_requested_table_is_scanned_and_then_the_remaining_tables_in_rotation(
     airflow: LocalAirflow, queued: QueuedStore
 ) -> None:
     for strategy in (CONSERVATIVE, THOROUGH):
         queued.write(strategy, 0, 3)
-    by_hand = run(airflow, "success", table=str(TABLES[THOROUGH]), batch=7)
-    [summary] = airflow.xcom(LEGACY_SWEEP, by_hand, lane(THOROUGH))
+    requested = run(airflow, "success", table=str(TABLES[THOROUGH]), batch=7)
+    [summary] = airflow.xcom(LEGACY_SWEEP, requested, lane(THOROUGH))
     assert (summary["engine"], summary["deleted"], summary["stopped"]) == ("spark", 2 * CELLS, None)
-    scan = airflow.xcom(LEGACY_SWEEP, by_hand, lane(THOROUGH), key=SCAN)
-    assert scan == {"table": str(TABLES[THOROUGH]), "run": summary["run"]}, "told before the scan was over"
+    scan = airflow.xcom(LEGACY_SWEEP, requested, lane(THOROUGH), key=SCAN)
+    assert scan == {"table": str(TABLES[THOROUGH]), "run": summary["run"]}, "reported before the end of the scan"
     note = Journal(queued.store).last()[0]
     assert (note.by, note.what, note.about, note.outcome) == ("admin", "legacy sweep", str(TABLES[THOROUGH]), "done")
     assert queued.versions(THOROUGH, 0) == {(False, 1)}
     assert queued.versions(CONSERVATIVE, 0) == {(False, 3)}
-    states = airflow.task_states(LEGACY_SWEEP, by_hand)
+    states = airflow.task_states(LEGACY_SWEEP, requested)
     skipped = {lane_task(other) for other in range(LANES) if lane_task(other) != lane(THOROUGH)}
     nothing_to_announce = {"announce_tombstones"}
     assert {name for name, state in states.items() if state == "skipped"} == skipped | nothing_to_announce
 
-    by_turns = run(airflow, "success")
-    turns = [turn for each in airflow.xcom(LEGACY_SWEEP, by_turns, CHOOSE, key=TURNS).values() for turn in each]
+    scheduled = run(airflow, "success")
+    turns = [turn for each in airflow.xcom(LEGACY_SWEEP, scheduled, CHOOSE, key=TURNS).values() for turn in each]
     assert [turn[:2] for turn in turns] == [[str(TABLES[CONSERVATIVE]), Why.NEVER_SCANNED.label]]
-    log = airflow.log(LEGACY_SWEEP, by_turns, CHOOSE)
+    log = airflow.log(LEGACY_SWEEP, scheduled, CHOOSE)
     assert str(TABLES[CONSERVATIVE]) in log
     assert str(TABLES[THOROUGH]) not in log, "it was scanned not long ago"
-    [summary] = airflow.xcom(LEGACY_SWEEP, by_turns, lane(CONSERVATIVE))
+    [summary] = airflow.xcom(LEGACY_SWEEP, scheduled, lane(CONSERVATIVE))
     assert summary["table"] == str(TABLES[CONSERVATIVE])
     assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}
 
 
-def test_a_killed_scan_lets_go_of_its_run_and_turns_do_not_wait_for_its_lane(
+def test_a_killed_scan_releases_its_run_and_the_rotation_does_not_wait_for_its_slot(
     airflow: LocalAirflow, queued: QueuedStore, settings_file: Path
 ) -> None:
     queued.write(THOROUGH, 0, 30)
@@ -89,10 +89,10 @@ def test_a_killed_scan_lets_go_of_its_run_and_turns_do_not_wait_for_its_lane(
         return found if found and found.counts.versions else None
 
     airflow.wait("a page of the scan", standing)
-    by_turns = run(airflow, "success")
-    busy = with_code(airflow, LEGACY_SWEEP, by_turns, CHOOSE, "lane_in_use")
+    scheduled = run(airflow, "success")
+    busy = with_code(airflow, LEGACY_SWEEP, scheduled, CHOOSE, "lane_in_use")
     assert [line["lane"] for line in busy] == [lane(THOROUGH)]
-    assert airflow.task_states(LEGACY_SWEEP, by_turns)[lane(THOROUGH)] == "skipped"
+    assert airflow.task_states(LEGACY_SWEEP, scheduled)[lane(THOROUGH)] == "skipped"
 
     airflow.api("PATCH", f"/dags/{LEGACY_SWEEP}/dagRuns/{first}", {"state": "failed"})
 
@@ -100,7 +100,7 @@ def test_a_killed_scan_lets_go_of_its_run_and_turns_do_not_wait_for_its_lane(
         found = standing()
         return found if found and found.run.state is RunState.PAUSED else None
 
-    left = airflow.wait("the run to be let go of", let_go)
+    left = airflow.wait("the run to be released", let_go)
     assert left.run.why == "interrupted"
     settings_file.write_text(queued.settings_file())
     again = run(airflow, "success", **form)
@@ -109,9 +109,7 @@ def test_a_killed_scan_lets_go_of_its_run_and_turns_do_not_wait_for_its_lane(
     assert queued.versions(THOROUGH, 0) == {(False, 1)}
 
 
-def test_who_is_at_work_already_is_named_and_a_table_that_is_not_there_too(
-    airflow: LocalAirflow, queued: QueuedStore
-) -> None:
+def test_an_active_run_and_a_missing_table_are_named(airflow: LocalAirflow, queued: QueuedStore) -> None:
     queued.write(THOROUGH, 0, 2)
     LegacySweep(queued.store, Settings(), SystemClock(), "ada at host-7").start(LegacyOrder(TABLES[THOROUGH]))
     refused = run(airflow, "failed", table=str(TABLES[THOROUGH]))

@@ -33,10 +33,10 @@ from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.web import application
 from sweep_tasks.web.application import HEADERS, page_app
-from tests.airflow.browser import chromium, somebody
+from tests.airflow.browser import chromium, logged_in
 from tests.airflow.conftest import SHARDS
+from tests.airflow.http_client import client, token_of
 from tests.airflow.queued import TABLES, QueuedStore
-from tests.airflow.visitor import client, token_of
 from tests.support.clock import ManualClock
 from tests.support.html import Element
 from tests.support.protections import protect_often
@@ -51,7 +51,7 @@ FORMS = re.compile(r'name="token" value="([^"]+)"')
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Not longer than these tests: while it is open, nobody else in this thread can run an event loop."""
+    """Not longer than these tests: while it is open, no other code in this thread can run an event loop."""
     with chromium() as opened:
         yield opened
 
@@ -98,7 +98,7 @@ def swept_for_a_week(store: Store) -> None:
 def test_an_operator_sees_what_is_late_and_does_something_about_it(
     airflow: LocalAirflow, lagging: QueuedStore, browser: Browser
 ) -> None:
-    with somebody(browser, airflow, airflow.secrets.admin) as operator:
+    with logged_in(browser, airflow, airflow.secrets.admin) as operator:
         operator.open_sweeping()
         page = operator.sweeping
         expect(page.locator("[data-verdict]")).to_have_attribute("data-verdict", "behind")
@@ -178,23 +178,23 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
     assert started["conf"] == {"strategies": ["conservative"], "shards": "0", "dry_run": True}
 
 
-def test_it_is_as_light_or_dark_as_airflow_and_fits_a_narrow_window(
+def test_the_page_follows_the_theme_of_airflow_and_fits_a_narrow_window(
     airflow: LocalAirflow, lagging: QueuedStore, browser: Browser
 ) -> None:
     backgrounds: dict[Literal["light", "dark"], str] = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}
     for colours, background in backgrounds.items():
-        with somebody(browser, airflow, airflow.secrets.admin, colours) as operator:
+        with logged_in(browser, airflow, airflow.secrets.admin, colours) as operator:
             operator.open_sweeping()
             expect(operator.sweeping.locator("body")).to_have_css("background-color", background)
             operator.keep(f"{colours}")
             operator.keep_whole(f"{colours}, whole")
-    with somebody(browser, airflow, airflow.secrets.admin, width=420) as operator:
+    with logged_in(browser, airflow, airflow.secrets.admin, width=420) as operator:
         operator.keep_whole("narrow, whole")
         fits = "document.documentElement.scrollWidth <= innerWidth"
         assert eventually(lambda: operator.page.evaluate(fits), patience_s=30)
 
 
-def test_nobody_gets_anything_without_a_login(airflow: LocalAirflow, lagging: QueuedStore) -> None:
+def test_every_request_without_a_login_is_refused(airflow: LocalAirflow, lagging: QueuedStore) -> None:
     with client(airflow) as stranger:
         for method, path in every_route():
             answer = stranger.request(method, f"/sweepflow{path}")
@@ -209,9 +209,7 @@ def test_nobody_gets_anything_without_a_login(airflow: LocalAirflow, lagging: Qu
             assert source.splitlines()[0] not in answer.text
 
 
-def test_a_person_is_told_in_a_sentence_what_airflows_guard_refuses(
-    airflow: LocalAirflow, lagging: QueuedStore
-) -> None:
+def test_a_refusal_of_airflows_guard_is_shown_as_a_sentence(airflow: LocalAirflow, lagging: QueuedStore) -> None:
     person = {"Accept": "text/html,application/xhtml+xml"}
     with client(airflow) as stranger:
         answer = stranger.get("/sweepflow/", headers=person)
@@ -232,7 +230,7 @@ def problem_of(answer: httpx.Response) -> tuple[int, str, str | None]:
     return answer.status_code, problem["data-problem"], problem.attributes.get("data-field")
 
 
-def test_who_may_only_look_can_not_act(airflow: LocalAirflow, lagging: QueuedStore) -> None:
+def test_a_user_with_read_access_cannot_act(airflow: LocalAirflow, lagging: QueuedStore) -> None:
     with client(airflow, airflow.secrets.viewer) as viewer:
         shown = viewer.get("/sweepflow/")
         assert (shown.status_code, BACKUP in shown.text) == (200, True)
@@ -291,15 +289,15 @@ def test_another_site_can_not_act_through_an_operators_browser(airflow: LocalAir
         assert operator.post("/sweepflow/protections/release", data=given).status_code == 409
 
 
-def test_every_answer_says_what_a_browser_may_do_with_it(airflow: LocalAirflow, lagging: QueuedStore) -> None:
+def test_every_answer_has_the_security_headers(airflow: LocalAirflow, lagging: QueuedStore) -> None:
     with client(airflow, airflow.secrets.admin) as operator:
         for path in ("/", "/overview", "/assets/page.js", "/sweeps/new", "/protections/release?id=none", "/nothing"):
             answer = operator.get(f"/sweepflow{path}")
-            said = {name: answer.headers.get(name) for name in HEADERS}
-            assert said == HEADERS, path
+            output = {name: answer.headers.get(name) for name in HEADERS}
+            assert output == HEADERS, path
 
 
-def test_a_store_that_can_not_be_read_is_told_in_a_sentence(
+def test_an_unreadable_store_is_shown_as_a_sentence(
     airflow: LocalAirflow, queued: QueuedStore, settings_file: Path, tmp_path: Path
 ) -> None:
     settings_file.write_text(f'store = "sqlite:///{tmp_path}/gone.db"\n')
@@ -334,12 +332,12 @@ def test_a_large_store_costs_at_most_ten_times_an_empty_one(airflow: LocalAirflo
     assert full < 10 * empty, f"{full:.3f} s against {empty:.3f} s"
 
 
-def test_a_page_opened_while_the_store_is_away_is_whole_when_it_is_back(
+def test_a_page_opened_while_the_store_is_unreachable_is_complete_afterwards(
     airflow: LocalAirflow, lagging: QueuedStore, settings_file: Path, tmp_path: Path, browser: Browser
 ) -> None:
     there = settings_file.read_text()
     settings_file.write_text(f'store = "sqlite:///{tmp_path}/gone.db"\n')
-    with somebody(browser, airflow, airflow.secrets.admin) as operator:
+    with logged_in(browser, airflow, airflow.secrets.admin) as operator:
         page = operator.page
         page.goto(f"{airflow.address}/sweepflow/")
         expect(page.locator("#overview[data-state=stopped] h1")).to_be_visible()
@@ -356,10 +354,8 @@ def test_a_page_opened_while_the_store_is_away_is_whole_when_it_is_back(
         expect(page.locator("#stale")).to_be_hidden()
 
 
-def test_what_is_not_up_to_date_says_so_and_since_when(
-    airflow: LocalAirflow, lagging: QueuedStore, browser: Browser
-) -> None:
-    with somebody(browser, airflow, airflow.secrets.admin) as operator:
+def test_outdated_content_is_marked_with_its_age(airflow: LocalAirflow, lagging: QueuedStore, browser: Browser) -> None:
+    with logged_in(browser, airflow, airflow.secrets.admin) as operator:
         page = operator.page
         page.goto(f"{airflow.address}/sweepflow/")
         expect(page.locator("[data-verdict]")).to_have_attribute("data-verdict", "behind")
@@ -378,25 +374,23 @@ def test_what_is_not_up_to_date_says_so_and_since_when(
         operator.keep("not up to date")
 
 
-def test_more_visitors_than_the_server_has_threads_are_all_answered(
-    airflow: LocalAirflow, lagging: QueuedStore
-) -> None:
+def test_more_clients_than_server_threads_are_all_answered(airflow: LocalAirflow, lagging: QueuedStore) -> None:
     with client(airflow, airflow.secrets.admin) as operator:
         cookies = dict(operator.cookies)
 
-    async def everybody() -> list[int]:
+    async def all_users() -> list[int]:
         limits = httpx.Limits(max_connections=100)
         async with httpx.AsyncClient(base_url=airflow.address, cookies=cookies, timeout=120, limits=limits) as many:
             return await asyncio.gather(*(patient(many) for _ in range(80)))
 
     async def patient(many: httpx.AsyncClient) -> int:
-        """They are all one user, and wait as they are told to, also for Airflow on a busy machine."""
+        """They are all one user and repeat refused requests when they are allowed to, also on a busy machine."""
         while (answer := await many.get("/sweepflow/runs")).status_code in (429, 504):
             await asyncio.sleep(float(answer.headers["retry-after"]))
         return answer.status_code
 
     with ThreadPoolExecutor(1) as elsewhere:  # a browser has this thread's loop
-        assert elsewhere.submit(lambda: asyncio.run(everybody())).result() == [200] * 80
+        assert elsewhere.submit(lambda: asyncio.run(all_users())).result() == [200] * 80
 
 
 def test_a_sweep_asked_for_twice_by_one_form_runs_once_and_retries_and_metrics_answer(
@@ -421,9 +415,9 @@ def test_a_sweep_asked_for_twice_by_one_form_runs_once_and_retries_and_metrics_a
         assert f"/dags/{TARGETED_SWEEP}/runs/{run[1].replace(':', '%3A')}/tasks/conservative.shard_0" in page
         bearer = {"Authorization": f"Bearer {token_of(operator, airflow.secrets.viewer)}"}
         operator.cookies.clear()
-        told = operator.get("/sweepflow/metrics", headers=bearer)
-        assert told.status_code == 200
-        assert 'sweepflow_sweep_runs_total{shard="0",strategy="conservative"} 1.0' in told.text
+        reported = operator.get("/sweepflow/metrics", headers=bearer)
+        assert reported.status_code == 200
+        assert 'sweepflow_sweep_runs_total{shard="0",strategy="conservative"} 1.0' in reported.text
         assert operator.get("/sweepflow/compaction", headers=bearer).status_code == 200
     notes = Journal(lagging.store).last()
     assert Counter((note.what, note.outcome) for note in notes if note.by == "admin") == {
@@ -440,6 +434,8 @@ def test_a_run_that_failed_is_red_with_its_tasks(
     assert airflow.wait_for_run(TARGETED_SWEEP, run) == "failed"
     with client(airflow, airflow.secrets.viewer) as viewer:
         for path in ("/runs", "/runs/failed"):
-            told = viewer.get(f"/sweepflow{path}").text
-            assert run in Element.of(told).one("data-run", run).text, path
-            assert f"/dags/{TARGETED_SWEEP}/runs/{run.replace(':', '%3A').replace('+', '%2B')}/tasks/prepare" in told
+            reported = viewer.get(f"/sweepflow{path}").text
+            assert run in Element.of(reported).one("data-run", run).text, path
+            assert (
+                f"/dags/{TARGETED_SWEEP}/runs/{run.replace(':', '%3A').replace('+', '%2B')}/tasks/prepare" in reported
+            )

@@ -1,4 +1,4 @@
-"""Protections are released when the runs that took them are over; somebody is told about those nobody answers for."""
+"""Protections are released when the runs that took them end; those without an owner are reported to an operator."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ def report_of(airflow: LocalAirflow, run_id: str) -> dict[str, Any]:
     return report
 
 
-def test_what_a_finished_run_held_is_released_and_what_nobody_answers_for_is_told_once(
+def test_records_of_a_finished_run_are_released_and_orphaned_records_are_alerted_once(
     airflow: LocalAirflow, catalog: ProtectionCatalog, queued: QueuedStore, webhook: Webhook
 ) -> None:
     """Both runs own a record themselves: while a run asks about its own, it is not over."""
-    for record in (owned_by_run("first", EARLY), owned("by hand", MANUAL)):
+    for record in (owned_by_run("first", EARLY), owned("manual", MANUAL)):
         assert catalog.protect(record).accepted
-    assert run(airflow, EARLY, "success") == {"first": "kept", "by hand": "kept"}
+    assert run(airflow, EARLY, "success") == {"first": "kept", "manual": "kept"}
     assert webhook.about(EARLY) == []
 
     for record in (owned_by_run("second", LATE), owned_by_run("lost", "deleted"), owned("odd", "sheep")):
         assert catalog.protect(record).accepted
     assert run(airflow, LATE, "failed") == {
-        "first": "released", "by hand": "kept", "second": "kept", "lost": "gone", "odd": "unknown",
+        "first": "released", "manual": "kept", "second": "kept", "lost": "gone", "odd": "unknown",
     }  # fmt: skip
-    assert {record.id for record in catalog.records()} == {"by hand", "second", "lost", "odd"}
+    assert {record.id for record in catalog.records()} == {"manual", "second", "lost", "odd"}
     released = [note for note in Journal(queued.store).last() if note.what == "release"]
     assert [(note.by, note.about, note.outcome) for note in released] == [("admin", "first", "done")]
     assert airflow.task_states(PROTECTED_TIMESTAMPS, LATE) == {"reconcile": "success", "check": "failed"}
     assert airflow.task_instances(PROTECTED_TIMESTAMPS, LATE)["check"]["try_number"] == 1
-    problems = a_person_reads_what_happened(airflow)
+    problems = messages_for_operators(airflow)
     airflow.wait(
         "the alert", lambda: webhook.about(LATE), explain=lambda: airflow.describe_run(PROTECTED_TIMESTAMPS, LATE)
     )
@@ -90,7 +90,7 @@ def test_what_a_finished_run_held_is_released_and_what_nobody_answers_for_is_tol
     assert webhook.about("again") == webhook.about("in-earnest") == []
 
 
-def a_person_reads_what_happened(airflow: LocalAirflow) -> dict[str, str]:
+def messages_for_operators(airflow: LocalAirflow) -> dict[str, str]:
     """The report is in the log of the one task and its problems in that of the other. Returns the problems."""
     report = report_of(airflow, LATE)
     counts = {outcome: number for outcome, number in report["outcomes"].items() if number}

@@ -53,7 +53,7 @@ def test_a_backfill_on_cassandra_sweeps_each_hour_to_its_end(
         assert {each["engine"] for task, each in summaries.items() if task != "conservative.shard_0"} == {"idle"}
     assert set(queued.progress.all().values()) == {reached[-1] - 1}
     assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}
-    a_task_tells_what_it_did(airflow, runs[0], airflow.xcom(TARGETED_SWEEP, runs[0], "conservative.shard_0"))
+    a_task_reports_its_work(airflow, runs[0], airflow.xcom(TARGETED_SWEEP, runs[0], "conservative.shard_0"))
     each_run_is_one_act(airflow, queued, runs, reached)
 
 
@@ -75,7 +75,7 @@ def each_run_is_one_act(airflow: LocalAirflow, queued: QueuedStore, runs: list[s
 
 
 def backfill(airflow: LocalAirflow, hours: list[pendulum.DateTime]) -> list[str]:
-    """The runs of these hours, made while the DAG is paused so that none starts before all are there. With metadata in
+    """The runs of these hours, created while the DAG is paused so that none starts before all exist. With metadata in
     SQLite the command may collide with the scheduler and leave a part: that is removed, and the command given again."""
     airflow.unpause(TARGETED_SWEEP, paused=True)
     for left in reversed(range(10)):
@@ -106,7 +106,7 @@ def backfilled(airflow: LocalAirflow) -> list[dict[str, Any]]:
 
 
 def history_of_an_hour(queued: QueuedStore, hour: pendulum.DateTime) -> int:
-    """Two writes of each cell in the hour; the timestamp at its end, up to which a sweep of the hour goes."""
+    """Two writes of each cell in the hour; the timestamp at its end, which is the sweep timestamp of the hour."""
     clock = ManualClock(to_ms(hour.add(minutes=10)))
     queued.write(CONSERVATIVE, 0, 2, clock)
     clock.advance(50 * 60)
@@ -115,7 +115,7 @@ def history_of_an_hour(queued: QueuedStore, hour: pendulum.DateTime) -> int:
     return sampled.ts
 
 
-def a_task_tells_what_it_did(airflow: LocalAirflow, run: str, summary: dict[str, Any]) -> None:
+def a_task_reports_its_work(airflow: LocalAirflow, run: str, summary: dict[str, Any]) -> None:
     assert (summary["strategy"], summary["shard"], summary["progress_before"]) == ("conservative", 0, -1)
     assert (summary["entries"], summary["range_deletes"]) == (40, 20)
     assert readable(Summary.parse(summary)) in events(airflow, TARGETED_SWEEP, run, "conservative.shard_0")

@@ -54,7 +54,7 @@ def test_its_dag_files_are_in_it_and_can_be_linked(bin_folder: Path, tmp_path: P
         assert link.resolve() == folder
 
 
-def test_a_local_airflow_is_complete_when_it_says_so_and_a_signal_ends_all_of_it(
+def test_a_local_airflow_is_complete_when_reported_ready_and_a_signal_ends_all_of_it(
     bin_folder: Path, tmp_path: Path
 ) -> None:
     words = ["airflow", "up", "--json", "--paused", "--port", "0", "--folder", str(tmp_path / "airflow")]
@@ -71,14 +71,16 @@ def test_a_local_airflow_is_complete_when_it_says_so_and_a_signal_ends_all_of_it
     with up.stdout:
         answer = up.stdout.readline()
         assert answer, (tmp_path / "steps").read_text()
-        told = json.loads(answer)
-        with AirflowApi(told["address"], told["user"], told["password"]) as api:
+        reported = json.loads(answer)
+        with AirflowApi(reported["address"], reported["user"], reported["password"]) as api:
             states = [api.call("GET", f"/dags/{each}") for each in SCHEDULED]
             assert [(each["is_paused"], each["has_import_errors"]) for each in states] == [(True, False)] * len(states)
             assert api.pool_slots() == dict.fromkeys([*pool_names(1), *lane_pools(Settings().legacy_lanes)], 1)
             plugins = api.call("GET", "/plugins/importErrors")
             assert plugins["import_errors"] == []
-        assert httpx.get(f"{told['address']}{PREFIX}/").status_code == 401, "the page is there, and not for everybody"
+        assert httpx.get(f"{reported['address']}{PREFIX}/").status_code == 401, (
+            "the page is there, and not for all users"
+        )
         family = up.children(recursive=True)
         assert len(family) >= 4
         up.terminate()

@@ -17,7 +17,7 @@ __all__ = ["cassandra_cluster", "spark", "three_nodes", "two_datacenters"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on several nodes come last, those on three after those on two, in their random order: nodes that nobody
+    """Tests on several nodes come last, those on three after those on two, in their random order: nodes that no test
     uses still take time from the others. Tests that do without the keyspace most others share come first: some of them
     restart its node, and it does not survive that."""
 

@@ -52,7 +52,7 @@ class Place:
             yield store
 
     def compact(self, store: CassandraStore, table: TableRef) -> None:
-        """Everything to disk, then all of it into one file. A busy node may decline and say so in its log only, and
+        """Flush everything, then compact it into one file. A busy node may decline and report it in its log only, and
         files that were replaced are removed a little later."""
         physical = physical_name(store, table)
         for number in self.cluster.running:

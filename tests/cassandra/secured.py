@@ -43,7 +43,7 @@ class SecuredNode:
     port: int
 
     def given(self, **changed: Any) -> dict[str, Any]:
-        """All that is needed to be let in."""
+        """All credentials for a login."""
         return {
             "store": self.url,
             "cassandra_user": USER,

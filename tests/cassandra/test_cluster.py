@@ -34,7 +34,7 @@ def test_a_node_that_was_killed_is_seen_by_all_when_it_is_back(three_nodes: Loca
 
 
 @pytest.mark.long
-def test_what_all_have_answered_is_there_after_all_were_killed(three_nodes: LocalCluster) -> None:
+def test_writes_acknowledged_by_all_nodes_survive_killing_all_nodes(three_nodes: LocalCluster) -> None:
     with session_with("127.0.0.1", three_nodes.port) as session:
         session.execute(
             "CREATE KEYSPACE killed WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}"

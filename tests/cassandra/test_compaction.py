@@ -27,14 +27,14 @@ from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.deletions import DAY_MS, Deletions, Kind, Tally
 from tests.cassandra.places import Place, full_name, physical_name, session_of
-from tests.cassandra.test_sstables import await_gone
+from tests.cassandra.test_sstables import wait_until_removed
 from tests.support.command import sweepflow
-from tests.support.elsewhere import ELSEWHERE, Elsewhere
+from tests.support.remote_node import REMOTE_ROOT, RemoteNode
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(900)  # the tables take a minute to fill, and several on a busy machine
 VALUE_BYTES = 320
-"""Where a rule that goes by the bytes of values alone would see too few tombstones in a block."""
+"""Where a rule based on the bytes of values only would see too few tombstones in a block."""
 NEVER, LEFT_STCS, LEFT_UCS, OURS = "never", "left_stcs", "left_ucs", "ours"
 LONG_S = 10 * 365 * 86_400
 Document = dict[str, Any]
@@ -125,9 +125,7 @@ class TestAQueueThatWasMostlyDeleted:
             assert queue.workload.contents(table) == queue.contents[name], name
         assert queue.contents[OURS] == queue.contents[NEVER]
 
-    def test_is_read_as_if_nothing_had_ever_been_deleted_where_cassandra_alone_leaves_it_slow(
-        self, queue: Queue
-    ) -> None:
+    def test_is_read_as_fast_as_before_the_deletes_where_cassandra_alone_leaves_it_slow(self, queue: Queue) -> None:
         names = (NEVER, OURS, LEFT_STCS, LEFT_UCS)
         everywhere = queue.workload.read_heads([queue.tables[name] for name in names], rounds=3)
         closely = queue.workload.read_heads([queue.tables[name] for name in (NEVER, OURS)], rounds=25)
@@ -137,12 +135,12 @@ class TestAQueueThatWasMostlyDeleted:
         met = {name: queue.workload.tombstones_read(queue.tables[name]) for name in names}
         assert met == {NEVER: 0, OURS: 0, LEFT_STCS: 2 * queue.deleted, LEFT_UCS: 2 * queue.deleted}
 
-    def test_a_dry_run_says_what_would_be_done(self, queue: Queue) -> None:
+    def test_a_dry_run_reports_what_would_be_done(self, queue: Queue) -> None:
         (compaction,) = queue.dry["compactions"]
         assert compaction["outcome"] == "planned"
         assert compaction["tombstones_expected"] == 2 * QUEUES * queue.deleted
 
-    def test_the_run_that_readers_stepped_over_was_known_and_is_gone(self, queue: Queue) -> None:
+    def test_the_run_of_tombstones_that_readers_scanned_was_known_and_is_dropped(self, queue: Queue) -> None:
         worst = queue.before["longest_runs"][0]
         assert worst["table"] == queue.workload.qualified(queue.tables[OURS])
         assert (worst["longest_run"], worst["reads"]) == (2 * queue.deleted, "warned")
@@ -175,7 +173,7 @@ class Small:
     contents: dict[str, list[Any]]
     files: dict[str, list[str]]
     files_after: dict[str, list[str]]
-    elsewhere: Elsewhere
+    elsewhere: RemoteNode
     measured: Document
     planned: Document
     done: Document
@@ -194,9 +192,9 @@ class Small:
 @pytest.fixture(scope="module")
 def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
     tmp = tmp_path_factory.mktemp("small")
-    elsewhere = Elsewhere(tmp, place.cluster.data_folder(1))
+    elsewhere = RemoteNode(tmp, place.cluster.data_folder(1))
     (described,) = place.cluster.compaction_nodes().values()
-    node = {**described, "data": ELSEWHERE, "prefix": str(elsewhere.program), "remote_shell": False}
+    node = {**described, "data": REMOTE_ROOT, "prefix": str(elsewhere.program), "remote_shell": False}
     settings = settings_for(place, tmp, compaction_nodes={"far": node}, compaction_run_fail=5_000)
     with place.opened() as store:
         tables = {kind: TableRef.parse(f"small.{kind}") for kind in SMALL}
@@ -234,10 +232,10 @@ def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef],
         store.delete_ranges(table, [VersionRange(cell, -1, 20) for cell in cells[:-10]])
     place.cluster.nodetool(1, "flush", place.keyspace, *names)
     if "levels" in tables and kinds["levels"] == LCS:
-        let_levels_go(place, store, tables["levels"])
+        release_levels(place, store, tables["levels"])
 
 
-def let_levels_go(place: Place, store: CassandraStore, table: TableRef) -> None:
+def release_levels(place: Place, store: CassandraStore, table: TableRef) -> None:
     """The server puts its files into levels as soon as it has two, and would leave no tombstone in them had gc_grace
     passed by then."""
     alone = eventually(lambda: len(standing(place, store, table)) == 1, patience_s=120)
@@ -260,7 +258,7 @@ def read_all(store: CassandraStore, tables: dict[str, TableRef]) -> dict[str, li
 
 class TestEveryStrategy:
     @pytest.mark.parametrize("kind", ["unified", "levels"])
-    def test_drops_what_was_proven_to_go(self, small: Small, kind: str) -> None:
+    def test_drops_the_proven_tombstones(self, small: Small, kind: str) -> None:
         found = small.outcome(kind)
         assert (found["outcome"], found["kept"]) == ("done", {})
         assert found["dropped"] == found["tombstones_expected"] == TOMBSTONES
@@ -275,12 +273,10 @@ class TestEveryStrategy:
         ("kind", "blocker"),
         [("windows", "time_windows"), ("repaired", "only_purge_repaired"), ("off", "compaction_disabled")],
     )
-    def test_or_is_left_alone_and_it_is_said_why(self, small: Small, kind: str, blocker: str) -> None:
+    def test_or_is_left_alone_and_the_reason_is_reported(self, small: Small, kind: str, blocker: str) -> None:
         assert small.blocked(kind)["blocker"] == blocker
 
-    def test_where_gc_grace_has_not_passed_nothing_is_rewritten_and_it_is_said_when_it_will_have(
-        self, small: Small
-    ) -> None:
+    def test_nothing_is_rewritten_within_gc_grace_and_its_end_is_reported(self, small: Small) -> None:
         blocked = small.blocked("young")
         assert (blocked["reason"], blocked["blocker"]) == ("long_run", "gc_grace")
         assert (blocked["tombstones"], blocked["waiting"]) == (0, TOMBSTONES)
@@ -292,24 +288,24 @@ class TestEveryStrategy:
         assert (near["table"], near["token"]) == (small.names["young"], token_of(ROW))
 
     def test_all_of_it_went_through_the_command(self, small: Small) -> None:
-        assert not Path(ELSEWHERE).exists()
-        assert all(file.startswith(ELSEWHERE) for each in small.planned["compactions"] for file in each["files"])
+        assert not Path(REMOTE_ROOT).exists()
+        assert all(file.startswith(REMOTE_ROOT) for each in small.planned["compactions"] for file in each["files"])
         assert {"find", "head", "sstabledump", "sstablemetadata", "nodetool"} == set(small.elsewhere.ran)
         measured = sum(len(each) for each in small.files.values()) + 2
-        assert small.elsewhere.ran.count("sstabledump") == measured, "each file once, however often it was looked at"
+        assert small.elsewhere.ran.count("sstabledump") == measured, "each file once, however often it was requested"
 
 
 def test_several_files_of_levels_become_one_of_level_0_as_the_budget_has_it(place: Place) -> None:
-    """Switched off, or the server itself would put them into levels before anybody could look."""
+    """Disabled, because the server itself would otherwise put them into levels before the test reads them."""
     with place.opened() as store:
         table = TableRef.parse("small.several")
         fill_small(place, store, {"levels": table}, {"levels": LCS_OFF})
         before = standing(place, store, table)
         place.cluster.nodetool(1, "compact", "--user-defined", *before)
-        await_gone([SSTable.at(Path(file)) for file in before])
-        (made,) = standing(place, store, table)
+        wait_until_removed([SSTable.at(Path(file)) for file in before])
+        (created,) = standing(place, store, table)
         node = Node.named(settings_for(place, Path("unused")), "node1")
-        assert metadata_of(node, [Path(made)])[Path(made)].level == 0
+        assert metadata_of(node, [Path(created)])[Path(created)].level == 0
         Catalog(store).drop(table, force=True)
 
 
@@ -329,7 +325,7 @@ sys.exit(done.returncode)
 """
 
 
-def test_the_command_tells_its_own_files_from_what_is_flushed_meanwhile_and_a_budget_lets_go_what_a_smaller_one_kept(
+def test_the_command_distinguishes_its_own_files_from_later_flushes_and_a_larger_budget_compacts_more(
     place: Place, tmp_path: Path
 ) -> None:
     table = TableRef.parse("small.command")
@@ -371,7 +367,7 @@ def test_the_command_tells_its_own_files_from_what_is_flushed_meanwhile_and_a_bu
         assert {each["blocker"] for each in kept["done"]["blocked"]} == {"too_large"}
         let_go = command("run", "--budget", "1000000")
         (compaction,) = let_go["done"]["compactions"]
-        assert (compaction["outcome"], compaction["dropped"], len(compaction["made"])) == ("done", TOMBSTONES, 1)
+        assert (compaction["outcome"], compaction["dropped"], len(compaction["created"])) == ("done", TOMBSTONES, 1)
         assert (let_go["report"]["dropped"], let_go["report"]["tombstones"]["after"]) == (TOMBSTONES, 600)
         assert read_all(store, {"unified": table}) == contents
         Catalog(store).drop(table, force=True)
@@ -395,10 +391,12 @@ def test_a_node_whose_files_are_out_of_reach_is_compacted_where_sweeps_have_dele
         before = rounds.measure(settings, "far", [str(table)])
         assert (before.droppable, before.files) == (COLUMNS - 10, 0)
         planned = rounds.plan(settings, "far", before)
-        (told,) = planned.ranges or ()
-        assert told in by_ranges.densest_ranges(settings), "where no node is described, the DAG names it all the same"
-        assert told.first_token <= token_of(ROW) <= told.last_token
-        assert told.command.startswith(f"nodetool compact -st {told.first_token - 1} -et {told.last_token} ")
+        (reported,) = planned.ranges or ()
+        assert reported in by_ranges.densest_ranges(settings), "the DAG names it also where no node is described"
+        assert reported.first_token <= token_of(ROW) <= reported.last_token
+        assert reported.command.startswith(
+            f"nodetool compact -st {reported.first_token - 1} -et {reported.last_token} "
+        )
         assert rounds.plan(settings, "far", before, budget_bytes=1).blocked[0].blocker == "too_large"
         done = rounds.compact(settings, "far", planned)
         (compaction,) = done.compactions
@@ -429,10 +427,8 @@ os.execv({nodetool!r}, [{nodetool!r}, *sys.argv[1:]])
 
 
 @pytest.mark.long
-def test_what_was_compacted_for_nothing_is_not_tried_again_until_its_cause_is_gone(
-    place: Place, tmp_path: Path
-) -> None:
-    """Somebody writes an old cell into memory while the compaction is on its way, which keeps all its tombstones."""
+def test_a_fruitless_compaction_is_not_repeated_until_its_cause_is_removed(place: Place, tmp_path: Path) -> None:
+    """Write an old cell into memory during the compaction, which keeps all its tombstones."""
     table = TableRef.parse("small.meddled")
     (described,) = place.cluster.compaction_nodes().values()
     with place.opened() as store:

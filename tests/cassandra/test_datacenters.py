@@ -1,4 +1,4 @@
-"""Two datacenters: levels that let each of them decide, read or write by itself are refused."""
+"""Two datacenters: consistency levels with which each could decide, read or write alone are refused."""
 
 from __future__ import annotations
 

@@ -20,13 +20,13 @@ TABLE = TableRef.parse("app.items")
 HOT = b"queue"
 
 
-def told(place: Place, *words: str) -> dict[str, Any]:
+def reported(place: Place, *words: str) -> dict[str, Any]:
     answer = sweepflow("compaction", "ranges", "--json", "--store", place.url, *words)
     assert answer.code == 0, answer.out
     return answer.document
 
 
-def test_a_row_that_is_deleted_from_all_the_time_is_found_on_the_ring(place: Place, cassandra: CassandraStore) -> None:
+def test_a_row_with_frequent_deletes_is_found_on_the_ring(place: Place, cassandra: CassandraStore) -> None:
     clock = SystemClock()
     world = World(cassandra, ManualClock(clock.now_ms()))
     hot = [Cell(HOT, b"%04d" % number) for number in range(60)]
@@ -36,7 +36,7 @@ def test_a_row_that_is_deleted_from_all_the_time_is_found_on_the_ring(place: Pla
     summary = ShardSweep(cassandra, SweepStrategy.CONSERVATIVE, 0, Horizon(100, clock.now_ms()), clock).run()
     assert summary.tombstones == {"app.items": 90}
 
-    [found] = told(place, "--at-least", "50")["tables"]
+    [found] = reported(place, "--at-least", "50")["tables"]
     assert {kind.value: found[kind.value] for kind in Kind} == {"ranges": 90, "versions": 0, "sentinels": 90}
     [dense] = found["dense"]
     assert dense["first_token"] <= token_of(HOT) <= dense["last_token"]
@@ -48,16 +48,16 @@ def test_a_row_that_is_deleted_from_all_the_time_is_found_on_the_ring(place: Pla
     assert shown.split().count("90") >= 2
 
 
-def test_what_was_compacted_on_a_node_is_shown_no_more_there(place: Place, cassandra: CassandraStore) -> None:
+def test_compacted_ranges_of_a_node_are_no_longer_shown(place: Place, cassandra: CassandraStore) -> None:
     cassandra.create_table(TABLE, TableMetadata())
     tally = Tally()
     tally.add(TABLE, Kind.RANGES, [5] * 100)
     long_ago = SystemClock().now_ms() - place.settings.cassandra_gc_grace_s * 1000 - 3 * DAY_MS
     Deletions(cassandra).add(tally, long_ago)
-    [found] = told(place, "--at-least", "100", "--node", "one", "--done")["tables"]
+    [found] = reported(place, "--at-least", "100", "--node", "one", "--done")["tables"]
     assert found["dense"][0]["droppable"] == 100
-    assert told(place, "--node", "one")["tables"] == []
-    assert len(told(place, "--node", "two")["tables"]) == 1
+    assert reported(place, "--node", "one")["tables"] == []
+    assert len(reported(place, "--node", "two")["tables"]) == 1
 
 
 def test_cassandra_has_nothing_to_vacuum(place: Place) -> None:

@@ -16,9 +16,7 @@ T = TableRef.parse("app.large")
 ROWS = 4_000
 
 
-def test_a_table_from_before_the_queue_is_estimated_from_a_few_stretches(
-    cassandra: CassandraStore, place: Place
-) -> None:
+def test_a_table_from_before_the_queue_is_estimated_from_a_few_parts(cassandra: CassandraStore, place: Place) -> None:
     Catalog(cassandra).create(T, TableMetadata(SweepStrategy.THOROUGH))
     with TransactionManager(cassandra, place.settings, enqueue=False) as manager:
         for value in (b"1", b"2"):

@@ -129,7 +129,7 @@ def shop(secured: SecuredNode) -> Iterator[Shop]:
 
 
 def built(shop: Shop) -> Shop:
-    """As the page says, step by step."""
+    """The steps of the documentation, in order."""
     by_superuser = BY_SUPERUSER.replace("'change me'", f"'{PASSWORD}'").replace("'datacenter1': 3", "'datacenter1': 1")
     assert by_superuser.count(PASSWORD) == 5
     shop.run(USER, by_superuser)
@@ -308,7 +308,7 @@ def test_the_writer_commits_and_aborts(shop: Shop) -> None:
             assert tx.get(NOTES, *cell) is None
 
 
-def test_a_writer_that_meets_another_ones_cells_gives_up_its_own(shop: Shop) -> None:
+def test_a_writer_that_meets_cells_of_another_one_aborts(shop: Shop) -> None:
     """Which removes values and queue entries that were written before."""
     with shop.manager(WRITER) as manager:
         late, early = manager.transaction(), manager.transaction()
@@ -434,7 +434,7 @@ def test_the_reader_changes_nothing(shop: Shop, arguments: tuple[str, ...]) -> N
     assert Catalog(shop.store(OWNER)).list()[ORDERS].strategy is SweepStrategy.THOROUGH
 
 
-def test_the_server_takes_no_change_of_the_reader(shop: Shop) -> None:
+def test_the_server_refuses_changes_by_the_reader(shop: Shop) -> None:
     names = [physical_name(table, 1) for table in (*SYSTEM_TABLES, ORDERS, NOTES)]
     deletes = [f'DELETE FROM {KEYSPACE}."{name}" WHERE key = 0x00' for name in names]
     deletes.append(f"DELETE FROM {KEYSPACE}.\"{CATALOG}\" WHERE scope = 'tables'")
@@ -473,7 +473,7 @@ def test_a_sweep_that_lacks_a_grant_removes_nothing_and_resumes_with_it(shop: Sh
     assert shop.versions(table) == {1}
 
 
-def test_grants_on_the_keyspace_cover_tables_to_come(shop: Shop) -> None:
+def test_grants_on_the_keyspace_cover_later_tables(shop: Shop) -> None:
     table = TableRef.parse("shop.future")
     shop.run(USER, ON_THE_KEYSPACE)
     try:

@@ -9,7 +9,7 @@ from sweep_tasks.store.cassandra.store import CassandraStore
 from tests.support.clock import ManualClock
 
 
-def test_the_newest_act_comes_first_with_its_outcome(cassandra: CassandraStore, clock: ManualClock) -> None:
+def test_the_newest_act_is_listed_first_with_its_outcome(cassandra: CassandraStore, clock: ManualClock) -> None:
     journal = Journal(cassandra, clock)
     for number in range(3):
         with journal.record_as("ada", "pause", f"shop.t{number}", "a closer look"):

@@ -73,7 +73,7 @@ def test_a_scan_gets_no_values_and_no_more_than_a_page(watched: tuple[CassandraS
     assert max(sizes) <= len(WIDE.row) + len(WIDE.column) + len(OTHER.row)
 
 
-def test_a_cell_of_many_pages_is_swept_and_its_marker_goes_last(watched: tuple[CassandraStore, Pages]) -> None:
+def test_a_cell_of_many_pages_is_swept_and_its_marker_is_removed_last(watched: tuple[CassandraStore, Pages]) -> None:
     store, pages = watched
     legacy = LegacySweep(store, SETTINGS, SystemClock())
     order = LegacyOrder(TABLE, max_cells=1)

@@ -40,10 +40,10 @@ def test_tasks_that_end_at_once_lose_no_figure_and_count_none_twice(place: Place
 
     with place.opened() as second, ThreadPoolExecutor(8) as pool:
         list(pool.map(enter, range(32)))
-    entered = Tally(cassandra).read()
-    assert {each.labels["shard"]: each.sums["entries"] for each in entered.series} == dict.fromkeys("0123", 8)
-    assert sum(run.tasks for run in entered.runs.values()) == 32
-    assert len(entered.runs) == 16 <= RUNS_KEPT
+    recorded = Tally(cassandra).read()
+    assert {each.labels["shard"]: each.sums["entries"] for each in recorded.series} == dict.fromkeys("0123", 8)
+    assert sum(run.tasks for run in recorded.runs.values()) == 32
+    assert len(recorded.runs) == 16 <= RUNS_KEPT
 
 
 def test_swept_versions_are_reported_and_remaining_ones_have_a_reason(place: Place, cassandra: CassandraStore) -> None:

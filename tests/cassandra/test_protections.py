@@ -37,7 +37,7 @@ def test_sixty_four_owners_at_once_lose_no_record_and_no_count(place: Place, cas
     assert meta == (64 * 2 + 32, 32, 32)
 
 
-def test_in_a_transaction_it_stands_or_falls_with_the_commit(cassandra: CassandraStore) -> None:
+def test_a_protection_in_a_transaction_exists_only_if_it_commits(cassandra: CassandraStore) -> None:
     cassandra.create_table(TABLE, TableMetadata())
     catalog = ProtectionCatalog(cassandra)
     with TransactionManager(cassandra, Settings()) as manager:

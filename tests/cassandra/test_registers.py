@@ -40,14 +40,14 @@ def test_a_removed_register_leaves_its_place_to_the_next(cassandra: CassandraSto
     assert cassandra.compare_and_set(LEASES, A.row, {A.column: Change(None, b"y")})
 
 
-def test_a_peek_finds_what_was_put_once(cassandra: CassandraStore) -> None:
+def test_a_peek_finds_a_register_that_was_put_once(cassandra: CassandraStore) -> None:
     cells = {Cell(b"%04d" % number, b"t"): b"%d" % number for number in range(500)}
     cassandra.put_if_absent(TRANSACTIONS, cells)
     missing = Cell(b"nowhere", b"t")
     assert cassandra.peek(TRANSACTIONS, [*cells, missing]) == cells
 
 
-def test_an_update_that_guesses_wrong_uses_what_stands(place: Place, cassandra: CassandraStore) -> None:
+def test_an_update_with_a_wrong_expectation_uses_the_stored_value(place: Place, cassandra: CassandraStore) -> None:
     with place.opened() as other:
         assert cassandra.update(THRESHOLDS, A, lambda _: b"1") == b"1"
         assert other.update(THRESHOLDS, A, lambda old: (old or b"") + b"2") == b"12"
@@ -64,7 +64,7 @@ def test_an_update_that_would_change_nothing_reads_the_current_value_first(
         assert other.read(THRESHOLDS, [A]) == {A: b"5"}
 
 
-def test_an_error_is_about_what_stands_and_not_about_a_guess(place: Place, cassandra: CassandraStore) -> None:
+def test_an_error_names_the_stored_value_and_not_the_expected_one(place: Place, cassandra: CassandraStore) -> None:
     def two_at_least(standing: bytes | None) -> bytes:
         if standing == b"9":
             raise ValueError("there are nine already")
@@ -89,7 +89,7 @@ def test_timestamps_of_several_processes_are_never_the_same(place: Place, cassan
     assert len(set(taken)) == len(taken) == 80
 
 
-def test_of_many_processes_that_want_a_register_one_gets_it(place: Place, cassandra: CassandraStore) -> None:
+def test_of_many_processes_that_put_a_register_one_succeeds(place: Place, cassandra: CassandraStore) -> None:
     with place.opened() as other, ThreadPoolExecutor(8) as pool:
         stores = [cassandra, other] * 4
         wanted = [(store, b"%d" % number) for number, store in enumerate(stores)]

@@ -34,7 +34,7 @@ class Watched:
             self.most = max(self.most, sent + 1)
 
 
-def test_no_more_requests_are_under_way_than_allowed(place: Place, cassandra: CassandraStore) -> None:
+def test_no_more_requests_are_in_flight_than_allowed(place: Place, cassandra: CassandraStore) -> None:
     cassandra.create_table(ITEMS, TableMetadata())
     with place.opened(cassandra_in_flight=3, cassandra_batch_statements=1) as store:
         watched = Watched(store)
@@ -44,7 +44,7 @@ def test_no_more_requests_are_under_way_than_allowed(place: Place, cassandra: Ca
     assert 1 < watched.most <= 3
 
 
-def test_many_cells_travel_in_few_requests(place: Place, cassandra: CassandraStore) -> None:
+def test_many_cells_are_sent_in_few_requests(place: Place, cassandra: CassandraStore) -> None:
     cassandra.create_table(ITEMS, TableMetadata())
     with place.opened() as store:
         TimestampService(store).move_past(100)
@@ -67,7 +67,7 @@ def test_a_page_of_a_scan_is_one_request(place: Place, cassandra: CassandraStore
         assert watched.total == 1
 
 
-def test_a_value_above_the_limit_of_a_batch_travels_alone(place: Place, cassandra: CassandraStore) -> None:
+def test_a_value_above_the_limit_of_a_batch_is_sent_alone(place: Place, cassandra: CassandraStore) -> None:
     cassandra.create_table(ITEMS, TableMetadata())
     values = {cell: b"v" * (100_000 if number % 10 == 0 else 10) for number, cell in enumerate(CELLS)}
     cassandra.put(5, {ITEMS: values})

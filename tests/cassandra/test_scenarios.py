@@ -18,7 +18,7 @@ from tests.scenarios.test_scenarios import FILES, check
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_operation_answers_on_cassandra_as_the_file_says(
+def test_every_operation_on_cassandra_has_the_expected_outcome(
     path: Path, cassandra: CassandraStore, place: Place
 ) -> None:
     script = load(path)
@@ -27,7 +27,7 @@ def test_every_operation_answers_on_cassandra_as_the_file_says(
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_operation_answers_on_cassandra_and_spark_as_the_file_says(
+def test_every_operation_on_cassandra_and_spark_has_the_expected_outcome(
     path: Path, cassandra: CassandraStore, place: Place, spark: SparkSession
 ) -> None:
     script = load(path)

@@ -41,13 +41,13 @@ def keyspace(place: Place, request: pytest.FixtureRequest) -> Iterator[str]:
         session_of(store).execute(f"DROP KEYSPACE IF EXISTS {name}", timeout=60)
 
 
-def test_nothing_is_made_by_opening(keyspace: str) -> None:
+def test_opening_creates_nothing(keyspace: str) -> None:
     with pytest.raises(NotInitialised) as refused:
         open_store(keyspace, SETTINGS)
     assert refused.value.where == keyspace
 
 
-def test_many_at_once_make_one_store(keyspace: str) -> None:
+def test_concurrent_initialisations_create_one_store(keyspace: str) -> None:
     command = [str(Path(sys.executable).parent / "sweepflow"), "init", "--json", "--store", keyspace]
     running = [Popen(command, stdout=PIPE, stderr=PIPE, text=True) for _ in range(3)]
     ended = [(*process.communicate(timeout=240), process.returncode) for process in running]
@@ -64,7 +64,7 @@ def test_a_store_of_another_version_is_not_opened(keyspace: str, place: Place) -
     with pytest.raises(OtherSchema, check=having(is_older=True)) as older:
         open_store(keyspace, SETTINGS)
     assert (older.value.where, older.value.found, older.value.known) == (keyspace, 2, len(STEPS))
-    assert not initialise_store(keyspace, SETTINGS), "brought up, not made"
+    assert not initialise_store(keyspace, SETTINGS), "migrated, not created"
     with open_store(keyspace, SETTINGS) as store:
         assert set(store.tables()) == set(SYSTEM_TABLES)
     initialise(address, SETTINGS, [*STEPS, {TableRef("", "_later"): TableMetadata()}])
@@ -75,7 +75,7 @@ def test_a_store_of_another_version_is_not_opened(keyspace: str, place: Place) -
 
 
 def test_marks_of_an_older_store_move_into_the_catalog(keyspace: str) -> None:
-    """They stood among the thresholds; a table that was dropped had a row without metadata left."""
+    """They were stored with the thresholds; a dropped table kept a row without metadata."""
     address = CassandraAddress.parse(keyspace.removeprefix("cassandra:"))
     initialise(address, SETTINGS, STEPS[:MARKS_MOVE_AT])
     kept, dropped = TableRef.parse("app.kept"), TableRef.parse("app.dropped")
@@ -100,7 +100,7 @@ def test_marks_of_an_older_store_move_into_the_catalog(keyspace: str) -> None:
         assert store.scan_versions(dropped).items == []
 
 
-def test_what_was_dropped_and_is_not_removed_yet_is_neither_read_nor_written(
+def test_a_dropped_table_that_is_not_removed_yet_is_neither_read_nor_written(
     place: Place, cassandra: CassandraStore
 ) -> None:
     """A client with the cached name of the old table gets no error, because Cassandra still has that table."""
@@ -159,13 +159,15 @@ def test_levels_that_may_miss_a_write_are_refused(place: Place, cassandra: Cassa
         session.execute(change, (1,))
 
 
-def test_a_cluster_that_is_not_there_is_named(place: Place) -> None:
+def test_a_missing_cluster_is_named(place: Place) -> None:
     with pytest.raises(StoreUnavailable) as refused:
         open_store(place.url.replace("127.0.0.1", "127.0.0.77"), SETTINGS)
     assert (refused.value.reason, "127.0.0.77" in str(refused.value)) == ("unreachable", True)
 
 
-def test_a_table_that_was_dropped_elsewhere_and_created_again_is_found(place: Place, cassandra: CassandraStore) -> None:
+def test_a_table_that_another_process_dropped_and_created_again_is_found(
+    place: Place, cassandra: CassandraStore
+) -> None:
     table = TableRef.parse("app.items")
     with place.opened() as other:
         other.create_table(table, TableMetadata())
@@ -177,7 +179,7 @@ def test_a_table_that_was_dropped_elsewhere_and_created_again_is_found(place: Pl
         assert full_name(cassandra, table) != before
 
 
-def test_tables_whose_names_look_alike_do_not_share_a_table(cassandra: CassandraStore) -> None:
+def test_tables_with_similar_names_do_not_share_a_table(cassandra: CassandraStore) -> None:
     again = TableRef.stored("ns.a")
     Tables(cassandra).create(again, TableMetadata())
     Tables(cassandra).drop(again)

@@ -61,7 +61,7 @@ def test_missing_credentials_are_reported_without_secrets(
     assert WRONG not in str(refused.value) + caplog.text
 
 
-def test_a_certificate_is_taken_at_an_address_that_it_names(secured: SecuredNode) -> None:
+def test_a_certificate_is_accepted_at_an_address_that_it_names(secured: SecuredNode) -> None:
     settings = secured.settings(store=secured.url.replace(HOST, NAMED))
     with forwarded((NAMED, secured.port), (HOST, secured.port)), open_store(settings.store, settings) as store:
         assert set(SYSTEM_TABLES) <= set(store.tables())
@@ -83,9 +83,9 @@ def test_a_spark_job_logs_in_and_its_secrets_stay_hidden(secured: SecuredNode) -
             for number in range(3):
                 with manager.transaction() as tx:
                     tx.put_many(TABLE, dict.fromkeys(CELLS, b"%d" % number))
-        said = submitted(settings)
-        assert '"range_deletes": 20' in said
-        assert PASSWORD not in said
+        output = submitted(settings)
+        assert '"range_deletes": 20' in output
+        assert PASSWORD not in output
         assert {len(versions) for versions in store.timestamps(TABLE, CELLS).values()} == {1}
 
 

@@ -1,6 +1,6 @@
 """Statistics of real SSTables: what was deleted is what is counted, and Cassandra's own tools agree.
 
-Every look into a file starts a Java machine, so all tables are written together, once, and what was measured is kept.
+Every measurement of a file starts a Java machine, so all tables are written together, once, and measurements are kept.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Files:
         return sorted(found, key=lambda each: int(each.generation))
 
     def measured(self, sstable: SSTable, gc_grace_s: int = 0, later_s: int = 1_000) -> SSTableStatistics:
-        """`later_s` than the files were begun."""
+        """`later_s` after the files were started."""
         return measure(sstable, self.tools, gc_grace_s, self.began_s + later_s, cache=self.cache)
 
     def flush(self, *tables: TableRef) -> None:
@@ -150,7 +150,7 @@ class TestAFileOfDeletes:
         assert (found.measured.partitions, found.measured.deleted_partitions) == (5, 1)
         assert found.measured.longest_run == max(EXACT, 2 * RANGED)
 
-    def test_may_drop_nothing_before_gc_grace_has_passed_and_says_when_it_will_have(self, files: Files) -> None:
+    def test_may_drop_nothing_within_gc_grace_and_reports_its_end(self, files: Files) -> None:
         found = files.measured(files.of(ITEMS)[1], gc_grace_s=LONG)
         assert (found.droppable.tombstones, found.waiting.tombstones) == (0, self.TOMBSTONES)
         assert found.blocks == []
@@ -160,24 +160,24 @@ class TestAFileOfDeletes:
         later = files.measured(files.of(ITEMS)[1], LONG, later_s=moment - files.began_s)
         assert later.waiting.tombstones == 0
 
-    def test_gives_the_plan_a_line_that_it_reads(self, files: Files) -> None:
+    def test_gives_a_line_that_the_plan_can_read(self, files: Files) -> None:
         found = files.measured(files.of(ITEMS)[1])
         (read,) = read_statistics([found.json_line()])
         assert read == found.for_plan()
         assert read.tombstones == self.TOMBSTONES
         assert read.table == f"{files.place.keyspace}.{physical_name(files.store, ITEMS)}"
 
-    def test_is_the_same_to_cassandras_own_tool(self, files: Files) -> None:
+    def test_agrees_with_the_tool_of_cassandra(self, files: Files) -> None:
         sstable = files.of(ITEMS)[1]
-        said = tool(files, SSTABLEMETADATA, str(sstable.data))
+        output = tool(files, SSTABLEMETADATA, str(sstable.data))
         found = files.measured(sstable).measured
-        assert number(r"totalRows: (\d+)", said) == found.rows
-        assert number(r"First token: (-?\d+)", said) == found.first_token
-        assert number(r"Last token: (-?\d+)", said) == found.last_token
-        assert number(r"SSTable min local deletion time: .*\((\d+)\)", said) == found.first_deleted_s
-        assert number(r"EncodingStats minTimestamp: .*\((\d+)\)", said) == encoding_of(sstable).min_timestamp
-        assert number(r"EncodingStats minLocal.*\((\d+)\)", said) == encoding_of(sstable).min_deletion_s
-        drops = re.search(r"Estimated tombstone drop times:(.*?)Percentiles", said, re.DOTALL)
+        assert number(r"totalRows: (\d+)", output) == found.rows
+        assert number(r"First token: (-?\d+)", output) == found.first_token
+        assert number(r"Last token: (-?\d+)", output) == found.last_token
+        assert number(r"SSTable min local deletion time: .*\((\d+)\)", output) == found.first_deleted_s
+        assert number(r"EncodingStats minTimestamp: .*\((\d+)\)", output) == encoding_of(sstable).min_timestamp
+        assert number(r"EncodingStats minLocal.*\((\d+)\)", output) == encoding_of(sstable).min_deletion_s
+        drops = re.search(r"Estimated tombstone drop times:(.*?)Percentiles", output, re.DOTALL)
         assert drops
         both_an_end_and_a_start = 1
         counted = sum(map(int, re.findall(r"\| +(\d+) \(", drops[1])))
@@ -195,7 +195,7 @@ class TestAFileOfDeletedRangesAlone:
         assert all(100 < block.tombstones < 1_000 for block in [first, *inner])
 
     def test_where_a_bound_lies_is_computed_to_the_byte(self, files: Files) -> None:
-        """The dump tells only where their partition begins and where the next one does."""
+        """The dump contains only the position of their partition and that of the next one."""
         sstable = files.of(SWEPT)[0]
         encoding = encoding_of(sstable)
         data_length = chunks_of(sstable).data_length
@@ -266,12 +266,12 @@ def test_many_files_are_measured_by_a_spark_job(files: Files, spark: SparkSessio
     assert summary.longest_runs[0].token == token_of(ROWS[0])
 
 
-class TestAFileThatIsNoLongerThere:
-    def test_says_so_and_what_took_its_place_holds_the_rest(self, files: Files) -> None:
+class TestAMissingFile:
+    def test_is_reported_and_its_replacement_contains_the_rest(self, files: Files) -> None:
         before = files.of(GOING)
         assert len(before) == 2
         files.place.cluster.nodetool(1, "compact", files.place.keyspace, physical_name(files.store, GOING))
-        await_gone(before)
+        wait_until_removed(before)
         for sstable in before:
             with pytest.raises(SSTableGone) as gone:
                 files.measured(sstable)
@@ -280,7 +280,7 @@ class TestAFileThatIsNoLongerThere:
         found = files.measured(after, gc_grace_s=LONG)
         assert (found.waiting.tombstones, found.measured.rows) == (1, 5 * COLUMNS)
 
-    def test_one_that_is_damaged_is_told_apart(self, files: Files, tmp_path: Path) -> None:
+    def test_a_damaged_file_is_reported_separately(self, files: Files, tmp_path: Path) -> None:
         whole = files.of(ITEMS)[1]
         folder = tmp_path / files.place.keyspace / whole.data.parent.name
         folder.mkdir(parents=True)
@@ -303,13 +303,13 @@ def tool(files: Files, main: str, *arguments: str) -> str:
     return done.stdout
 
 
-def number(pattern: str, said: str) -> int:
-    found = re.search(pattern, said)
-    assert found, f"{pattern} is not in what the tool says"
+def number(pattern: str, output: str) -> int:
+    found = re.search(pattern, output)
+    assert found, f"{pattern} is not in the output of the tool"
     return int(found[1])
 
 
-def await_gone(files: list[SSTable]) -> None:
+def wait_until_removed(files: list[SSTable]) -> None:
     """Cassandra removes what it replaced a moment later."""
     gone = eventually(lambda: not any(each.data.exists() for each in files))
     assert gone, "the files that were compacted are still there"

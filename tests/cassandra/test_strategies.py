@@ -16,7 +16,7 @@ CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
     ("old", "new", "value"),
     [(CONSERVATIVE, THOROUGH, ""), (THOROUGH, CONSERVATIVE, "second"), (NOTHING, THOROUGH, "")],
 )
-def test_what_a_writer_that_holds_the_old_strategy_replaced_goes_and_no_reader_is_wrong(
+def test_versions_replaced_under_the_old_strategy_are_removed_and_no_reader_is_wrong(
     cassandra: CassandraStore, place: Place, old: SweepStrategy, new: SweepStrategy, value: str
 ) -> None:
     settings = place.settings.model_copy(update={"retention_s": 0})

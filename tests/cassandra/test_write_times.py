@@ -1,6 +1,6 @@
 """Write times of versions, sentinels and tombstones, on a real Cassandra.
 
-A version written at TS has write time TS; whatever covers something has a fresh one. Each rule is shown with what
+A version written at TS has write time TS; anything that covers versions has a fresh one. Each rule is shown with what
 happens without it.
 """
 
@@ -40,7 +40,7 @@ def put_fresh(store: Store, timestamps: TimestampService, cell: Cell = CELL) -> 
     return ts
 
 
-class TestWhatIsWrittenWhen:
+class TestWriteTimestamps:
     def test_a_version_is_written_at_its_own_timestamp(self, cassandra: CassandraStore, items: TableRef) -> None:
         cassandra.put(17, {items: {CELL: b"a", OTHER: b""}})
         assert write_times(cassandra, items) == {(*CELL, 17): 17, (*OTHER, 17): 17}
@@ -87,7 +87,7 @@ class TestWhatIsWrittenWhen:
         assert written
         assert all(each > 1_600_000_000_000_000 for each in written)
 
-    def test_a_store_is_not_made_without_a_supplier_of_fresh_timestamps(self, place: Place) -> None:
+    def test_a_store_is_not_created_without_a_supplier_of_fresh_timestamps(self, place: Place) -> None:
         address = CassandraAddress.parse(place.url.removeprefix("cassandra:"))
         with pytest.raises(TypeError, match="fresh_timestamps"):
             CassandraStore(address, Settings())  # type: ignore[call-arg]
@@ -115,13 +115,13 @@ class TestATombstoneCoversTheVersionsBelowIt:
         name = full_name(cassandra, items)
         cassandra.cells.delete_versions(name, [(CELL, later)], memoised)
         cassandra.cells.delete_ranges(name, [NEVER_AGAIN], memoised)
-        assert cassandra.timestamps(items, [CELL]) == {CELL: [later]}, "deleted, and live all the same"
+        assert cassandra.timestamps(items, [CELL]) == {CELL: [later]}, "deleted, but still live"
         cassandra.delete_versions(items, [(CELL, later)])
         assert cassandra.timestamps(items, [CELL]) == {}
 
 
 class TestATombstoneCoversTheSentinelsBelowIt:
-    def test_a_sentinel_goes_with_a_range_from_minus_one(
+    def test_a_sentinel_is_removed_by_a_range_from_minus_one(
         self, cassandra: CassandraStore, items: TableRef, place: Place
     ) -> None:
         cassandra.add_sentinels(items, [CELL])
@@ -139,7 +139,7 @@ class TestATombstoneCoversTheSentinelsBelowIt:
         assert cassandra.timestamps(items, [CELL]) == {CELL: [-1]}
 
 
-class TestASentinelStandsAboveTheTombstonesBeforeIt:
+class TestASentinelIsAboveOlderTombstones:
     @pytest.mark.parametrize("compacted", [False, True], ids=["in memory", "compacted"])
     def test_conservative_then_thorough_then_conservative_leaves_readable_sentinels(
         self, cassandra: CassandraStore, items: TableRef, timestamps: TimestampService, place: Place, compacted: bool
@@ -184,7 +184,7 @@ class TestWhatWasWrittenUnderTheOldScheme:
         place.compact(cassandra, items)
         assert cassandra.timestamps(items, [CELL]) == {CELL: [-1]}
 
-    def test_a_sentinel_stands_above_old_tombstones(
+    def test_a_sentinel_is_not_hidden_by_old_tombstones(
         self, cassandra: CassandraStore, items: TableRef, timestamps: TimestampService, place: Place
     ) -> None:
         timestamps.move_past(1_000)
@@ -210,7 +210,7 @@ class TestWhatWasWrittenUnderTheOldScheme:
         assert cassandra.timestamps(items, [CELL]) == {CELL: [300]}
 
 
-def test_a_value_that_comes_too_late_stays_below_the_tombstone_of_its_place(
+def test_a_value_written_too_late_stays_below_the_tombstone_of_its_cell(
     cassandra: CassandraStore, items: TableRef, timestamps: TimestampService
 ) -> None:
     """A writer that a sweep has passed leaves nothing; only `put_late` writes above the tombstone."""

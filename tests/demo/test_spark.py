@@ -11,7 +11,7 @@ from tests.support.command import sweepflow
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_spark_sweeps_the_demo_as_the_sweep_in_process_does(tmp_path: Path) -> None:
+def test_spark_sweeps_the_demo_like_the_in_process_sweep(tmp_path: Path) -> None:
     by_spark, here = (
         sweepflow("demo", "--engine", engine, "--shards", "1", "--json", cwd=tmp_path) for engine in ("spark", "local")
     )

@@ -14,8 +14,8 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
     (checks.the_schema_is_kept, "restart", lambda s: s["postgres"].update(restart=3)),
     (
         checks.every_variable_is_generated_and_used,
-        "NOBODY is used but not generated",
-        lambda s: s["postgres"]["environment"].update(POSTGRES_DB="${NOBODY:?}"),
+        "UNSET is used but not generated",
+        lambda s: s["postgres"]["environment"].update(POSTGRES_DB="${UNSET:?}"),
     ),
     (
         checks.every_variable_is_generated_and_used,
@@ -155,7 +155,7 @@ BREAKAGES: list[tuple[Check, str, Change]] = [
     ),
     (
         checks.folders_of_volumes_are_ours_in_the_image,
-        "/data is not made",
+        "/data is not created",
         lambda s: s["spark-worker"].update(volumes=["airflow-logs:/data"]),
     ),
     (
@@ -296,9 +296,9 @@ DOCKERFILE_BREAKAGES: list[tuple[Check, str, str, str]] = [
     (image.the_python_is_the_one_configured_for_workers, "differ", "python:3.11.14", "python:3.12.3"),
     (image.every_copied_file_exists_and_is_sent, "jobs does not exist", "COPY spark_jobs", "COPY jobs"),
     (image.every_copied_file_exists_and_is_sent, "tests is not sent", "COPY spark_jobs", "COPY tests"),
-    (image.every_package_is_pinned, "takes whatever is newest", "--require-hashes", ""),
-    (image.every_package_is_pinned, "takes whatever is newest", "--no-build-isolation", ""),
-    (image.every_package_is_pinned, "takes whatever is newest", "--no-deps", ""),
+    (image.every_package_is_pinned, "is not pinned", "--require-hashes", ""),
+    (image.every_package_is_pinned, "is not pinned", "--no-build-isolation", ""),
+    (image.every_package_is_pinned, "is not pinned", "--no-deps", ""),
     (image.nothing_runs_as_root, "root", "USER sweepflow", ""),
     (checks.folders_of_volumes_are_ours_in_the_image, "/opt/airflow/logs", "/opt/airflow/logs", ""),
     (programs.every_command_exists, "initialise.sh is not copied", "deploy/initialise.sh", ""),

@@ -15,7 +15,7 @@ from sweep_tasks.config import FILE_VARIABLE, Settings
 from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION, SPARK_CONNECTION
 from sweep_tasks.orchestration.pools import SWEPT
 from tests.deployment.compose import IMAGE, ROOT, Deployment, Service, references, texts
-from tests.deployment.image import bases_of, folders_made, is_pinned, scripts
+from tests.deployment.image import bases_of, folders_created, is_pinned, scripts
 
 Problems = list[str]
 SECRET_NAME = re.compile(r"PASSWORD$|SECRET|TOKEN$|_KEY$")
@@ -191,12 +191,12 @@ def every_program_of_ours_has_the_same_settings(deployment: Deployment) -> Probl
 
 def folders_of_volumes_are_ours_in_the_image(deployment: Deployment) -> Problems:
     """Check owners: a volume takes the owner of the folder it hides; a missing folder would belong to root."""
-    made = folders_made(deployment.dockerfile)
+    created = folders_created(deployment.dockerfile)
     return [
-        f"{service.name}: {mount.target} is not made in the image"
+        f"{service.name}: {mount.target} is not created in the image"
         for service in deployment.ours()
         for mount in service.mounts
-        if mount.is_volume and mount.target not in made
+        if mount.is_volume and mount.target not in created
     ]
 
 

@@ -36,7 +36,7 @@ def bases_of(dockerfile: str) -> dict[str, str]:
     return {name: defaults.get(name, name) for name in named}
 
 
-def folders_made(dockerfile: str) -> set[str]:
+def folders_created(dockerfile: str) -> set[str]:
     return {word for line in instructions(dockerfile) if "--directory" in line for word in line if word.startswith("/")}
 
 
@@ -58,8 +58,8 @@ def the_base_has_an_exact_version(deployment: Deployment) -> list[str]:
 
 def the_python_is_the_one_configured_for_workers(deployment: Deployment) -> list[str]:
     minor = re.match(r"python:(3\.\d+)", next(iter(bases_of(deployment.dockerfile).values()), ""))
-    told = re.search(r"PYSPARK_PYTHON=/usr/local/bin/python(\S+)", deployment.dockerfile)
-    same = minor and told and minor[1] == told[1] == "3.11"
+    reported = re.search(r"PYSPARK_PYTHON=/usr/local/bin/python(\S+)", deployment.dockerfile)
+    same = minor and reported and minor[1] == reported[1] == "3.11"
     return [] if same else ["the base, PYSPARK_PYTHON and the project's Python differ"]
 
 
@@ -84,7 +84,7 @@ def every_package_is_pinned(deployment: Deployment) -> list[str]:
     ours = [line for line in runs if "--no-deps" in line and line[-1] == "."]
     builds = [line for line in runs if not {"--no-build-isolation", "--only-binary"} & {*line}]
     loose = [line for line in runs if line not in locked + ours or line in builds]
-    found = [f"{' '.join(line)} takes whatever is newest" for line in loose]
+    found = [f"{' '.join(line)} is not pinned" for line in loose]
     return found if runs else ["nothing is installed"]
 
 

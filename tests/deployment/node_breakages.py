@@ -113,7 +113,7 @@ NODE_BREAKAGES: list[tuple[Check, str, Change]] = [
         "airflow-dag-processor: does not wait for store-init",
         lambda s: s["airflow-init"]["depends_on"].pop("store-init"),
     ),
-    (nodes.services_that_open_the_store_wait_for_it, "is made by []", lambda s: s.pop("store-init")),
+    (nodes.services_that_open_the_store_wait_for_it, "is created by []", lambda s: s.pop("store-init")),
     (
         nodes.services_that_open_the_store_get_its_secrets,
         "spark-worker: does not get",

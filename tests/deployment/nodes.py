@@ -134,7 +134,7 @@ def services_that_open_the_store_wait_for_it(deployment: Deployment) -> Problems
     """Check dependencies: the service that creates the store waits for every node, because all must know a table."""
     makers = [service.name for service in deployment.services.values() if service.command[:2] == ["sweepflow", "init"]]
     if len(makers) != 1:
-        return [f"the store is made by {makers}"]
+        return [f"the store is created by {makers}"]
     names = {node.name for node in nodes(deployment)}
     found = [f"{makers[0]}: does not wait for {name}" for name in sorted(names - waited_for(deployment, makers[0]))]
     return found + [

@@ -86,7 +86,7 @@ def test_a_tag_or_a_digest_that_is_cut_off_does_not_pin(deployment: Deployment) 
     assert checks.every_image_has_an_exact_version(cut_off) != []
 
 
-def test_all_that_was_promised_is_there(deployment: Deployment) -> None:
+def test_every_promised_property_is_checked(deployment: Deployment) -> None:
     assert set(deployment.services) == {
         "postgres",
         "cassandra-1",
@@ -105,28 +105,30 @@ def test_all_that_was_promised_is_there(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "problem", "change"), ALL_BREAKAGES, ids=[f"{check.__name__}-{told}" for check, told, _ in ALL_BREAKAGES]
+    ("check", "problem", "change"),
+    ALL_BREAKAGES,
+    ids=[f"{check.__name__}-{reported}" for check, reported, _ in ALL_BREAKAGES],
 )
-def test_what_is_broken_in_the_compose_file_is_found(
+def test_faults_in_the_compose_file_are_found(
     deployment: Deployment, check: Check, problem: str, change: Change
 ) -> None:
     broken = copy.deepcopy(deployment.document)
     change(broken["services"])
-    told = check(replace(deployment, document=broken))
-    assert any(problem in each for each in told), told
+    reported = check(replace(deployment, document=broken))
+    assert any(problem in each for each in reported), reported
 
 
 @pytest.mark.parametrize(
     ("check", "problem", "text", "instead"), DOCKERFILE_BREAKAGES, ids=[each[1] for each in DOCKERFILE_BREAKAGES]
 )
-def test_what_is_broken_in_the_dockerfile_is_found(
+def test_faults_in_the_dockerfile_are_found(
     deployment: Deployment, check: Check, problem: str, text: str, instead: str
 ) -> None:
     assert text in deployment.dockerfile
-    told = check(replace(deployment, dockerfile=deployment.dockerfile.replace(text, instead)))
-    assert any(problem in each for each in told), told
+    reported = check(replace(deployment, dockerfile=deployment.dockerfile.replace(text, instead)))
+    assert any(problem in each for each in reported), reported
 
 
-def test_every_check_is_seen_to_fail() -> None:
+def test_every_check_fails_for_some_fault() -> None:
     seen = {check for check, *_ in ALL_BREAKAGES} | {check for check, *_ in DOCKERFILE_BREAKAGES}
     assert set(CHECKS) - seen == set()

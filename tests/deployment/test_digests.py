@@ -37,7 +37,7 @@ def images() -> dict[str, str]:
     return fetched_images(Deployment(load(), "", generated_variables(), airflow=None))  # type: ignore[arg-type]
 
 
-def test_every_image_gets_a_line_that_compose_takes(tmp_path: Path) -> None:
+def test_every_image_gets_a_line_that_compose_accepts(tmp_path: Path) -> None:
     ended, asked = digests(tmp_path)
     assert ended.returncode == 0, ended.stderr
     (tmp_path / ".env").write_text(ended.stdout)
@@ -47,7 +47,7 @@ def test_every_image_gets_a_line_that_compose_takes(tmp_path: Path) -> None:
     assert {" ".join(line.split()[:3]) for line in asked} == {"buildx imagetools inspect"}
 
 
-def test_an_image_that_the_registry_does_not_know_stops_it(tmp_path: Path) -> None:
+def test_an_image_unknown_to_the_registry_is_an_error(tmp_path: Path) -> None:
     ended, _ = digests(tmp_path, unknown="postgres")
     assert ended.returncode != 0
     assert "POSTGRES_IMAGE" not in ended.stdout

@@ -42,12 +42,12 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
         assert [secret.name for secret in SECRETS if written[secret.name] in shown] == []
 
 
-def test_a_script_learns_where_it_is_and_what_is_in_it(tmp_path: Path) -> None:
+def test_json_output_contains_the_path_and_the_variables(tmp_path: Path) -> None:
     answer = env(tmp_path, "--json", "--file", "other.env")
     assert answer.document == {"file": "other.env", "variables": [variable.name for variable in VARIABLES]}
 
 
-def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_changed(tmp_path: Path) -> None:
     env(tmp_path)
     before = (tmp_path / ".env").read_text()
     again = env(tmp_path)
@@ -55,11 +55,11 @@ def test_a_file_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     assert isinstance(again.error, AlreadyExists)
     assert again.error.field == "file"
     assert ".env" in again.err
-    assert "--force" in again.err, "the way out is named"
+    assert "--force" in again.err, "the remedy is named"
     assert (tmp_path / ".env").read_text() == before
 
 
-def test_force_alone_replaces_nothing_where_nobody_can_be_asked(tmp_path: Path) -> None:
+def test_force_alone_replaces_nothing_without_a_terminal(tmp_path: Path) -> None:
     assert env(tmp_path, "--force").code == 0, "there is nothing to replace"
     before = (tmp_path / ".env").read_text()
     refused = env(tmp_path, "--force")
@@ -69,7 +69,7 @@ def test_force_alone_replaces_nothing_where_nobody_can_be_asked(tmp_path: Path) 
     assert (tmp_path / ".env").read_text() == before
 
 
-def test_force_draws_every_secret_anew(tmp_path: Path) -> None:
+def test_force_generates_every_secret_again(tmp_path: Path) -> None:
     (tmp_path / ".env").touch(mode=0o644)
     assert env(tmp_path, "--force", "--yes").code == 0
     first = values(tmp_path / ".env")
@@ -80,7 +80,7 @@ def test_force_draws_every_secret_anew(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [".env"]
 
 
-def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     answer = env(tmp_path, "--file", "nowhere/.env", "--json")
     assert answer.code == 2
     assert (answer.document["error"], answer.document["field"]) == ("bad_value", "file")
@@ -89,7 +89,7 @@ def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     assert isinstance(answer.error.__cause__, FileNotFoundError)
 
 
-def test_the_keys_are_of_the_kind_that_airflow_takes(tmp_path: Path) -> None:
+def test_the_keys_have_the_format_of_airflow(tmp_path: Path) -> None:
     env(tmp_path)
     written = values(tmp_path / ".env")
     key = Fernet(written["AIRFLOW_FERNET_KEY"])
@@ -97,7 +97,7 @@ def test_the_keys_are_of_the_kind_that_airflow_takes(tmp_path: Path) -> None:
     assert len(written["AIRFLOW_JWT_SECRET"]) >= 64, "shorter than the signature of HS512"
 
 
-def test_a_password_means_itself_in_an_address_and_in_a_shell(tmp_path: Path) -> None:
+def test_a_password_needs_no_quoting_in_an_address_and_in_a_shell(tmp_path: Path) -> None:
     env(tmp_path)
     written = values(tmp_path / ".env")
     passwords = [written["POSTGRES_PASSWORD"], written["AIRFLOW_ADMIN_PASSWORD"], written["AIRFLOW_TASKS_PASSWORD"]]

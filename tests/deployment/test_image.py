@@ -54,7 +54,7 @@ def test_what_is_executable_stays_so(tmp_path: Path) -> None:
             assert os.access(built, os.X_OK) == os.access(file, os.X_OK), built
 
 
-def test_the_packages_it_stands_on_are_installed_from_the_locks_alone() -> None:
+def test_dependencies_are_installed_from_the_locks_only() -> None:
     """A change of our own code must not download them again."""
     assert copied_before("requirements/deploy.txt") == ["requirements/build.txt", "requirements/deploy.txt"]
 

@@ -68,11 +68,11 @@ def promtool(*arguments: str) -> str:
     return ended.stdout
 
 
-def test_prometheus_takes_the_rules() -> None:
+def test_prometheus_accepts_the_rules() -> None:
     assert f"{len(ALERTS)} rules found" in promtool("check", "rules", str(RULES))
 
 
-def test_it_takes_the_expressions_of_the_dashboard_too(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_expressions_of_the_dashboard(tmp_path: Path) -> None:
     """Check panel expressions as recording rules; Grafana replaces what starts with a dollar."""
     rules = [
         {"record": f"panel_{number}", "expr": panel.expression.replace("$__rate_interval", "5m")}
@@ -102,14 +102,14 @@ def case(alert: str | None, **series: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("alert", [None, *TROUBLE])
-def test_an_alert_fires_for_its_trouble_and_for_no_other(alert: str | None, tmp_path: Path) -> None:
+def test_an_alert_fires_for_its_condition_and_for_no_other(alert: str | None, tmp_path: Path) -> None:
     given = case(alert, **(TROUBLE[alert] if alert else {}))
     file = tmp_path / "test.yaml"
     file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [given]}))
     promtool("test", "rules", str(file))
 
 
-def test_every_alert_has_its_trouble() -> None:
+def test_every_alert_has_a_tested_condition() -> None:
     assert set(TROUBLE) == {alert.name for alert in ALERTS}
 
 

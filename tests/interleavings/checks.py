@@ -1,4 +1,4 @@
-"""What must hold in every state, even if any of the processes stops there for good.
+"""Invariants of every state, even if any of the processes stops there forever.
 
 The reference is the plain model of `tests/properties/model.py`: a store that was never swept. Most checks depend only
 on what the store holds, and run once for each content.
@@ -48,7 +48,7 @@ class Checks:
         self._world = world
         self._forced = forced
         self._read: set[Hashable] = set()
-        self._looked_at: set[Contents] = set()
+        self._checked: set[Contents] = set()
         self._before = protections(world.store).records()
         self._marks: dict[Contents, dict[str, int]] = {}
         self._records: dict[Contents, list[Record]] = {}
@@ -57,8 +57,8 @@ class Checks:
 
     def at_rest(self, state: search.State) -> None:
         contents, positions = state
-        if contents not in self._looked_at:
-            self._looked_at.add(contents)
+        if contents not in self._checked:
+            self._checked.add(contents)
             self._check_readers(contents.store)
             self._check_counts(contents.store)
             self._check_nothing_would_be_left_over(contents.store)
@@ -79,32 +79,32 @@ class Checks:
             self._check_every_record_is_explained(state)
         for position in state.positions:
             if not (position.lost_answers and position.error):
-                self._check_what_it_says(position, state.contents.store)
+                self._check_reported(position, state.contents.store)
 
-    # --- what they look at ------------------------------------------------------------------------------------------
+    # --- results of reads --------------------------------------------------------------------------------------------
 
     def _check_every_record_is_explained(self, state: search.State) -> None:
-        """Every stored record existed before, or its process was told so, or another process completed it and the first
-        one was told to check again."""
+        """Every stored record existed before, or its process was informed of it, or another process completed it and
+        the first one was asked to check again."""
         settled = any(each.actor.settles for each in state.positions)
-        told = [each.actor.holds for each in state.positions if _is_accepted(each) or (settled and each.error)]
-        explained = {(each.id, each.ts) for each in [*told, *self._before] if each}
+        reported = [each.actor.holds for each in state.positions if _is_accepted(each) or (settled and each.error)]
+        explained = {(each.id, each.ts) for each in [*reported, *self._before] if each}
         for each in self._records_in(state.contents):
-            assert (each.id, each.ts) in explained, f"{each} is left behind, and no process was told of it"
+            assert (each.id, each.ts) in explained, f"{each} is left behind, and no process was informed of it"
             assert each.state is State.ACCEPTED, f"{each} is left behind, and all have ended"
             assert each.held_ts is None, f"{each} is left behind half moved, and all have ended"
 
-    def _check_what_it_says(self, position: Position, store: MemoryStore) -> None:
+    def _check_reported(self, position: Position, store: MemoryStore) -> None:
         """Return the answer that the caller of this process got."""
         at = position.actor.reads_at
         if at is not None and not position.error:
             commits = self._world.commits_in(store)
             expected = {cell: value for cell in (A, B) if (value := self._unswept(cell, at, 0, commits))}
-            assert position.result == expected, f"a reader at {at} was told {position.result}, not {expected}"
+            assert position.result == expected, f"a reader at {at} got {position.result}, not {expected}"
         if position.actor.writes is not None:
-            told = {position.result} if position.error is None else set()
+            reported = {position.result} if position.error is None else set()
             stands = {commit for commit in CommitTable(store).outcomes(self._world.starts).items() if commit[1] >= 0}
-            assert told == stands, f"{position.actor.name} was told {told}, and {stands} stands"
+            assert reported == stands, f"{position.actor.name} got {reported}, but {stands} is stored"
         if position.actor.commits:
             starts = range(GREATEST, TimestampService(store).greatest() + 1)
             committed = [commit for commit in CommitTable(store).outcomes(starts).values() if commit >= 0]
@@ -121,7 +121,7 @@ class Checks:
         threshold = Thresholds(store).of_tables([TABLE])[TABLE]
         accepted = [each for each in protections(store).records() if each.state is State.ACCEPTED]
         for t in MOMENTS | {threshold.for_readers, *(each.ts for each in accepted)}:
-            told = self._ask_real_reader(store, t)
+            reported = self._ask_real_reader(store, t)
             for cell in (A, B):
                 expected = self._unswept(cell, t, threshold.mark, commits)
                 given_up = self._forced and t < threshold.mark
@@ -132,8 +132,10 @@ class Checks:
                     got = seen_in(existing, t, commits)
                     why = f"threshold {threshold.for_readers}, accepted {[(each.id, each.ts) for each in accepted]}"
                     assert got == expected, f"a reader of {cell.row!r} at {t} sees {got!r}, not {expected!r}; {why}"
-                    assert told[cell] is not None, f"a reader of {cell.row!r} at {t} is turned away; {why}"
-                assert told[cell] in (None, expected), f"{cell.row!r} at {t}: told {told[cell]!r}, not {expected!r}"
+                    assert reported[cell] is not None, f"a reader of {cell.row!r} at {t} is turned away; {why}"
+                assert reported[cell] in (None, expected), (
+                    f"{cell.row!r} at {t}: read {reported[cell]!r}, not {expected!r}"
+                )
 
     def _unswept(self, cell: Cell, t: int, mark: int, commits: dict[int, int]) -> bytes:
         """A reader below the mark of a truncation that is allowed to read sees what was there before it."""
@@ -142,17 +144,17 @@ class Checks:
 
     @staticmethod
     def _ask_real_reader(store: MemoryStore, t: int) -> dict[Cell, bytes | None]:
-        """Return None if the reader is told that its snapshot was swept. It withdraws announcements only in its own
+        """Return None if the reader fails because its snapshot was swept. It withdraws announcements only in its own
         fork of the store. All leases have expired by then, so it waits for no process."""
-        told: dict[Cell, bytes | None] = {}
+        reported: dict[Cell, bytes | None] = {}
         for cell in (A, B):
             try:
                 own = Fork(store)
                 own.clock = ManualClock(_LATER_MS)
-                told[cell] = seen_by_reader(own, t, [cell]).get(cell, b"")
+                reported[cell] = seen_by_reader(own, t, [cell]).get(cell, b"")
             except SnapshotSwept:
-                told[cell] = None
-        return told
+                reported[cell] = None
+        return reported
 
     @staticmethod
     def _check_counts(store: MemoryStore) -> None:
@@ -185,7 +187,7 @@ class Checks:
     # --- and in the end ---------------------------------------------------------------------------------------------
 
     def _check_nothing_would_be_left_over(self, store: Fork) -> None:
-        """Stop all running processes for good. What they left is settled, then released, and swept."""
+        """Stop all running processes. What they left is resolved, then released, and swept."""
         left = Fork(store)
         catalog = protections(left)
         for _ in range(_ROUNDS):
@@ -222,10 +224,10 @@ class Checks:
 
 
 def _promises(positions: tuple[Position, ...]) -> Iterator[Record]:
-    """What a process was told, unless another one has begun to undo it."""
+    """The result of a process, unless another one has started to undo it."""
     for each in positions:
         others = (other for other in positions if other is not each and other.actor.lets_go_of and not other.error)
-        gone = {other.actor.lets_go_of for other in others if other.has_begun}
+        gone = {other.actor.lets_go_of for other in others if other.has_started}
         if each.actor.holds and _is_accepted(each) and each.actor.holds.id not in gone:
             yield each.actor.holds
 

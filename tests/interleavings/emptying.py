@@ -104,12 +104,12 @@ def create_and_write() -> Actor:
 
 
 class Emptied:
-    """What must hold in every state, and what the processes were told when all have ended."""
+    """The invariants of every state, and of the results of the processes when all have ended."""
 
     def __init__(self, world: World, actors: tuple[Actor, ...]) -> None:
         self._world = world
         self._forced = any(actor.forces for actor in actors)
-        self._looked_at: set[Contents] = set()
+        self._checked: set[Contents] = set()
 
     def at_rest(self, state: search.State) -> None:
         contents, positions = state
@@ -118,8 +118,8 @@ class Emptied:
                 self._check_kept(contents.store, position.result)
             if isinstance(position.result, Protected) and position.result.accepted and not self._forced:
                 self._check_protected(contents.store, position.result.ts)
-        if contents not in self._looked_at:
-            self._looked_at.add(contents)
+        if contents not in self._checked:
+            self._checked.add(contents)
             self._check_the_table_is_usable(contents.store)
 
     def step(self, before: Contents, after: Contents) -> None:
@@ -133,16 +133,16 @@ class Emptied:
             if isinstance(position.result, Seen):
                 self._check_seen(state, position.result)
 
-    # --- what they look at ------------------------------------------------------------------------------------------
+    # --- results of reads ------------------------------------------------------------------------------------------
 
     def _check_kept(self, store: Fork, wrote: Wrote) -> None:
         """A write that was reported as committed is found, unless the table was emptied at a later timestamp."""
         row = store.catalog_rows([TABLE])[TABLE]
         if row.is_gone or row.mark > wrote.start:
-            assert row.mark > wrote.start, f"{wrote} went with a drop at {row.mark}"
+            assert row.mark > wrote.start, f"{wrote} was removed by a drop at {row.mark}"
             return
-        found = _told(store, TimestampService(Fork(store)).greatest() + 1)
-        assert found[A] == NEW, f"{wrote} is lost; the table stands at {row}"
+        found = _read_at(store, TimestampService(Fork(store)).greatest() + 1)
+        assert found[A] == NEW, f"{wrote} is lost; the row of the table is {row}"
 
     def _check_protected(self, store: Fork, ts: int) -> None:
         """An accepted record keeps what is visible at its timestamp, unless the table is emptied with force."""
@@ -177,7 +177,7 @@ class Emptied:
 
     @staticmethod
     def _check_the_table_is_usable(store: Fork) -> None:
-        """Whatever was left unfinished: the table can be dropped, created again and written to."""
+        """Check that the table can be dropped, created again and written to, in any unfinished state."""
         left = Fork(store)
         for each in protections(left).records():
             protections(left).release(each.id)
@@ -189,7 +189,7 @@ class Emptied:
         assert client(left).transaction().get(TABLE, *A) == NEW
 
 
-def _told(store: Fork, at: int) -> dict[Cell, bytes]:
+def _read_at(store: Fork, at: int) -> dict[Cell, bytes]:
     """Read with the real reader, at a fresh timestamp."""
     own = Fork(store)
     TimestampService(own).move_past(at)

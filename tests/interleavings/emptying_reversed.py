@@ -1,4 +1,4 @@
-"""Orders and rules of emptying a table, each reversed or removed in the real code, and where that does harm."""
+"""Orders and rules of truncate and drop, each reversed or removed in the real code, and the broken invariant."""
 
 from __future__ import annotations
 
@@ -121,16 +121,16 @@ def a_protector_does_not_mind_an_announcement(patch: Patch) -> None:
 
 
 @found_in("truncate and protect")
-def a_protector_looks_before_it_is_on_record(patch: Patch) -> None:
+def a_protector_checks_before_it_is_recorded(patch: Patch) -> None:
     begin, look = ProtectionCatalog.begin, ProtectionCatalog.check_thresholds
-    looked: dict[str, Verdict] = {}
+    checked: dict[str, Verdict] = {}
 
     def early(self: ProtectionCatalog, record: Any) -> Any:
-        looked[record.id] = look(self, record)
+        checked[record.id] = look(self, record)
         return begin(self, record)
 
     patch.setattr(ProtectionCatalog, "begin", early)
-    patch.setattr(ProtectionCatalog, "check_thresholds", lambda self, record: looked[record.id])
+    patch.setattr(ProtectionCatalog, "check_thresholds", lambda self, record: checked[record.id])
 
 
 @found_in("truncate and read twice")
@@ -150,7 +150,7 @@ class _WithoutMark(NamedTuple):
 
 
 @found_in("truncate and read twice")
-def a_reader_below_the_mark_is_let_through(patch: Patch) -> None:
+def a_reader_below_the_mark_is_admitted(patch: Patch) -> None:
     patch.setattr(TableThreshold, "for_readers", property(lambda self: self.swept))
     check = Snapshot._check_not_swept
 
@@ -202,7 +202,7 @@ def a_removal_hits_whatever_table_has_the_name(patch: Patch) -> None:
 
 
 @found_in("drop and drop")
-def one_that_is_gone_is_active_again(patch: Patch) -> None:
+def a_removed_table_is_active_again(patch: Patch) -> None:
     decided = TableMetadata.decided
 
     def revived(self: TableMetadata, mark: int) -> TableMetadata:

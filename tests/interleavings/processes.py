@@ -34,13 +34,13 @@ class Actor(NamedTuple):
     name: str
     work: Callable[[Store], object]
     holds: Record | None = None
-    """What it may rely on after it was told that its record is accepted."""
+    """What it may rely on after the acceptance of its record."""
     lets_go_of: str | None = None
-    """The record that may be released or moved after this process has begun."""
+    """The record that may be released or moved after this process has started."""
     reads_at: int | None = None
     """The timestamp of a reader. Its result is the value of each cell."""
     settles: bool = False
-    """It may complete what another process has begun, which is then not told."""
+    """It may complete the work of another process, which is then not informed."""
     commits: bool = False
     """It is the only transaction."""
     forces: bool = False
@@ -128,10 +128,10 @@ class Position:
         try:
             self.result = actor.work(store)
         except ProcessCrashed:
-            assert store.stands_before, f"{actor.name} is gone without having made a call"
+            assert store.is_next, f"{actor.name} ended without a call"
         except SweepflowError as error:
             self.error = error
-        self.call = store.stands_before
+        self.call = store.is_next
         assert store.calls == len(answers), f"{actor.name} did something else when it was run again"
 
     @property
@@ -139,7 +139,7 @@ class Position:
         return self.call is None
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         return bool(self.answers)
 
     def has_called(self, name: str) -> bool:
@@ -160,15 +160,15 @@ class _Recounting(FaultyStore):
     def __init__(self, answers: tuple[Answer, ...]) -> None:
         super().__init__(MemoryStore())
         self._answers = answers
-        self.stands_before: Call | None = None
+        self.is_next: Call | None = None
 
     def call(self, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if self.stands_before is None and of_journal(arguments):
+        if self.is_next is None and of_journal(arguments):
             return _JOURNAL_ANSWERS[name]
         if self.calls == len(self._answers):
-            if self.stands_before is None:
+            if self.is_next is None:
                 once = tuple(list(each) if isinstance(each, Iterator) else each for each in arguments)
-                self.stands_before = Call(name, once, named)
+                self.is_next = Call(name, once, named)
             raise ProcessCrashed(f"{name} has no answer yet")
         answer = self._answers[self.calls]
         assert answer.call == name, f"called {name}, and before that with the same answers {answer.call}"

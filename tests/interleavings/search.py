@@ -19,7 +19,7 @@ from tests.interleavings.processes import Actor, Answer, Call, Position
 
 
 class Violation(AssertionError):
-    """What went wrong, and the shortest way there."""
+    """The violated invariant, and the shortest path to it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,12 +34,12 @@ class State(NamedTuple):
     positions: tuple[Position, ...]
 
 
-class _Made(NamedTuple):
+class _Created(NamedTuple):
     """What a call does to the store, its answer, and the next position of the process that gets the answer."""
 
     contents: Contents
     answer: Answer
-    told: Position
+    reported: Position
 
 
 class Checks(Protocol):
@@ -75,7 +75,7 @@ class Search:
         self._lost_answers = lost_answers
         self._checks = checks
         self._known: dict[Hashable, Contents] = {}
-        self._made: dict[tuple[Contents, Position], _Made] = {}
+        self._created: dict[tuple[Contents, Position], _Created] = {}
         self._came_from: dict[State, tuple[State, int] | None] = {}
         self._start = State(self._interned(Fork(store)), tuple(map(Position, actors)))
         self.explored = Explored()
@@ -108,21 +108,21 @@ class Search:
             call = position.call
             if call is None:
                 continue
-            contents, answer, told = self._make(state.contents, position, call)
+            contents, answer, reported = self._make(state.contents, position, call)
             before, behind = state.positions[:whose], state.positions[whose + 1 :]
-            yield whose, State(contents, (*before, told, *behind))
+            yield whose, State(contents, (*before, reported, *behind))
             if may_be_lost and not call.only_reads:
                 yield whose, State(contents, (*before, position.after(answer.lost()), *behind))
 
-    def _make(self, before: Contents, position: Position, call: Call) -> _Made:
-        """The result of a call is the same wherever the other processes are."""
-        made = self._made.get((before, position))
-        if made is None:
+    def _make(self, before: Contents, position: Position, call: Call) -> _Created:
+        """The result of a call does not depend on the positions of the other processes."""
+        created = self._created.get((before, position))
+        if created is None:
             store = before.store if call.only_reads else Fork(before.store)
             answer = call.make(store)
             contents = before if call.only_reads else self._interned(store)
-            made = self._made[before, position] = _Made(contents, answer, position.after(answer))
-        return made
+            created = self._created[before, position] = _Created(contents, answer, position.after(answer))
+        return created
 
     def _ended(self, state: State, ways: int) -> None:
         self.explored.schedules += ways
@@ -137,8 +137,8 @@ class Search:
 
     def _violation(self, error: Exception, state: State) -> Violation:
         ends = [f"{each.actor.name}: {outcome(each)}" for each in state.positions]
-        said = str(error) if isinstance(error, AssertionError) else repr(error)
-        return Violation("\n".join([said, *self._schedule(state), *ends, f"after {self.explored.states} states"]))
+        output = str(error) if isinstance(error, AssertionError) else repr(error)
+        return Violation("\n".join([output, *self._schedule(state), *ends, f"after {self.explored.states} states"]))
 
     def _schedule(self, state: State) -> list[str]:
         calls: list[str] = []
@@ -162,7 +162,7 @@ class Search:
 
 def outcome(position: Position) -> str:
     if position.call is not None:
-        return f"stands before {position.call}"
+        return f"before {position.call}"
     if position.error is not None:
         return position.error.code
     accepted = getattr(position.result, "accepted", None)

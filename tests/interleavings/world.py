@@ -49,7 +49,7 @@ class StandingClock(ManualClock):
     """A process that is run again must find the same time as before."""
 
     def sleep(self, seconds: float) -> None:
-        """No process here waits for the clock. A process that wants to let others go first still proceeds by one
+        """No process here waits for the clock. A process that waits for others still proceeds by one
         call."""
 
 
@@ -142,7 +142,7 @@ def release_and_protect(ts: int, name: str = "r") -> Actor:
 
 
 def settle() -> Actor:
-    """Like a process that finds unfinished records, and can't know if their processes are dead or slow."""
+    """Like a process that finds unfinished records, and can't know if their processes died or are slow."""
 
     def work(store: Store) -> None:
         outcomes = CommitTable(store).outcomes

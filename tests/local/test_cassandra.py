@@ -47,7 +47,7 @@ def test_a_node_answers_cql_as_the_version_that_was_asked_for(cassandra_cluster:
         assert session.execute("SELECT release_version FROM system.local").one().release_version == VERSION
 
 
-def test_a_node_that_is_killed_comes_back_with_what_was_written(cassandra_cluster: LocalCluster) -> None:
+def test_a_killed_node_restarts_with_its_data(cassandra_cluster: LocalCluster) -> None:
     with session_with("127.0.0.1", cassandra_cluster.port) as session:
         session.execute(
             "CREATE KEYSPACE IF NOT EXISTS kept WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}"
@@ -67,7 +67,7 @@ def test_a_node_that_is_killed_comes_back_with_what_was_written(cassandra_cluste
         assert [row.word for row in session.execute("SELECT word FROM kept.words")] == ["still here"]
 
 
-def test_a_paused_node_is_silent_until_it_goes_on(cassandra_cluster: LocalCluster) -> None:
+def test_a_paused_node_does_not_answer_until_it_is_resumed(cassandra_cluster: LocalCluster) -> None:
     cassandra_cluster.pause(1)
     try:
         assert cassandra_cluster.status()[0].state == "paused"
@@ -89,7 +89,7 @@ def test_its_own_tool_talks_to_the_node(cassandra_cluster: LocalCluster) -> None
     assert "UN  127.0.0.1" in cassandra_cluster.nodetool(1, "status")
 
 
-def test_what_its_own_tool_complains_of_is_said(cassandra_cluster: LocalCluster) -> None:
+def test_an_error_of_its_own_tool_is_reported(cassandra_cluster: LocalCluster) -> None:
     with pytest.raises(NodetoolFailed) as failed:
         cassandra_cluster.nodetool(1, "flush", "nowhere")
     assert (failed.value.details["node"], failed.value.details["arguments"]) == (1, ("flush", "nowhere"))
@@ -100,7 +100,7 @@ def test_what_its_own_tool_complains_of_is_said(cassandra_cluster: LocalCluster)
 # --- nodes of their own -----------------------------------------------------------------------------------------
 
 
-def test_what_the_command_started_another_one_stops(tmp_path: Path) -> None:
+def test_a_cluster_started_by_one_command_is_stopped_by_another(tmp_path: Path) -> None:
     folder = ["--folder", str(tmp_path / "cluster")]
     try:
         up = sweepflow("up", *folder)
@@ -121,7 +121,7 @@ def test_what_the_command_started_another_one_stops(tmp_path: Path) -> None:
     assert sweepflow("status", *folder) == {"nodes": [], "store": None}
 
 
-def test_a_node_that_can_not_start_says_why_and_leaves_nothing_running(tmp_path: Path) -> None:
+def test_a_node_that_cannot_start_reports_the_cause_and_leaves_nothing_running(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""A server as a child of ours: what it said is told when it fails, and all of it ends."""
+"""A server as a child process: its output is reported if it fails, and all its processes end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def child(folder: Path, script: str) -> Server:
     return Server.start("clock", ["sh", "-c", script], log, environment=inherited_environment(), folder=folder)
 
 
-def test_what_it_said_can_be_waited_for(tmp_path: Path) -> None:
+def test_output_of_a_process_can_be_waited_for(tmp_path: Path) -> None:
     started = child(tmp_path, "echo it is ten; exec sleep 600")
     assert started.wait_for("the time", re.compile("it is (.*)").search)[1] == "ten"
     started.check()
     started.stop()
 
 
-def test_one_that_ended_is_not_waited_for_and_its_last_words_are_told(tmp_path: Path) -> None:
+def test_an_ended_process_is_not_waited_for_and_its_last_output_is_reported(tmp_path: Path) -> None:
     started = child(tmp_path, "echo the spring is broken; exit 1")
     with pytest.raises(ServerNotReady) as refused:
         started.wait_for("the time", re.compile("it is").search)

@@ -67,7 +67,7 @@ def test_it_answers_at_its_address(server: LocalPostgres) -> None:
     assert ask(server.address) == "airflow@airflow"
 
 
-def test_whoever_does_not_know_the_password_is_turned_away(server: LocalPostgres) -> None:
+def test_a_client_with_a_wrong_password_is_refused(server: LocalPostgres) -> None:
     wrong = make_url(server.address).set(password="guessed").render_as_string(hide_password=False)  # noqa: S106
     with pytest.raises(OperationalError, match="password authentication failed"):
         ask(wrong)
@@ -82,7 +82,7 @@ def test_its_password_is_in_no_argument_and_no_file(server: LocalPostgres) -> No
     assert [file for file, content in contents if password.encode() in content] == []
 
 
-def test_none_of_its_processes_knows_a_secret_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_of_its_processes_has_our_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = {"SWEEPFLOW_CASSANDRA_PASSWORD", "SWEEPFLOW_ALERT_WEBHOOK_URL", "AIRFLOW__CORE__FERNET_KEY", "PGPASSWORD"}
     for name in ours:
         monkeypatch.setenv(name, "geheim")
@@ -127,7 +127,7 @@ def test_it_ends_with_the_process_that_started_it_however_that_ends(tmp_path: Pa
     subprocess.run(["rm", "-r", str(folder)], check=True)  # noqa: S607
 
 
-def test_the_newest_that_is_installed_is_taken(tmp_path: Path) -> None:
+def test_the_newest_installed_version_is_used(tmp_path: Path) -> None:
     for version in ("9.6", "15", "17"):
         (tmp_path / version / "bin").mkdir(parents=True)
     for version in ("9.6", "15"):
@@ -135,7 +135,9 @@ def test_the_newest_that_is_installed_is_taken(tmp_path: Path) -> None:
     assert postgres_programs(tmp_path) == tmp_path / "15" / "bin"
 
 
-def test_a_machine_without_it_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_installation_is_reported_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProgramMissing) as refused:
         postgres_programs(tmp_path)

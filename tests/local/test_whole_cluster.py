@@ -26,15 +26,15 @@ from sweep_tasks.tables.catalog import Catalog
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240
 MARK = "LC_TEST_OF_THE_WHOLE_CLUSTER"
-"""Every process that the command starts inherits it, as whatever is about languages, and so can be found."""
+"""Every process that the command starts inherits it, like all locale variables, so it can be found by it."""
 
 
 @contextmanager
 def command(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     program = [str(Path(sys.executable).parent / "sweepflow"), "dev", "cluster", "--folder", str(folder), *arguments]
-    with (folder.parent / "said").open("w") as said:
+    with (folder.parent / "output").open("w") as output:
         started = subprocess.Popen(
-            program, cwd=ROOT, env=os.environ | {MARK: str(folder)}, stdout=subprocess.PIPE, stderr=said, text=True
+            program, cwd=ROOT, env=os.environ | {MARK: str(folder)}, stdout=subprocess.PIPE, stderr=output, text=True
         )
     with started:
         try:
@@ -44,8 +44,8 @@ def command(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
                 started.send_signal(signal.SIGTERM)
 
 
-def said(folder: Path) -> str:
-    return (folder.parent / "said").read_text()
+def output(folder: Path) -> str:
+    return (folder.parent / "output").read_text()
 
 
 def processes(folder: Path) -> list[psutil.Process]:
@@ -63,14 +63,14 @@ def test_ctrl_c_stops_what_was_started_so_far(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     with command(folder, "--store", f"sqlite:///{tmp_path}/store.db") as started:
         until = time.monotonic() + PATIENCE_S
-        while SPARK_IS_UP not in said(folder):
-            assert started.poll() is None, said(folder)
-            assert time.monotonic() < until, said(folder)
+        while SPARK_IS_UP not in output(folder):
+            assert started.poll() is None, output(folder)
+            assert time.monotonic() < until, output(folder)
             time.sleep(0.1)
         assert len(processes(folder)) > 3, "the command, a master and two workers"
         started.send_signal(signal.SIGINT)
         assert started.wait(PATIENCE_S) != 0
-    assert ALL_IS_STOPPED in said(folder)
+    assert ALL_IS_STOPPED in output(folder)
     assert processes(folder) == []
 
 
@@ -87,7 +87,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
     assert [file.name for file in folder.iterdir()] == ["claim"]
 
 
-def test_files_of_somebody_else_are_not_replaced(tmp_path: Path) -> None:
+def test_files_of_another_user_are_not_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     (folder / "airflow").mkdir(parents=True)
     (folder / "airflow" / "mine.py").touch()
@@ -113,11 +113,11 @@ def test_a_store_with_tables_in_it_is_not_touched(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
-def test_one_hourly_sweep_goes_across_all_parts(tmp_path: Path) -> None:
+def test_one_hourly_sweep_runs_through_all_parts(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     with command(folder, "--json") as started:
         answer = json.loads(started.communicate(timeout=3_500)[0])
-    assert started.returncode == 0, said(folder)
+    assert started.returncode == 0, output(folder)
     assert {(shard["strategy"], shard["shard"]) for shard in answer["shards"]} == {
         (strategy, shard) for strategy in ("conservative", "thorough") for shard in range(2)
     }

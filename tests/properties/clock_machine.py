@@ -48,7 +48,7 @@ class Skewed(SweptStore):
         self._sample(self.shared, host)
 
     @rule(seconds=st.sampled_from([1, 10, 35, 600]), host=st.sampled_from(["right", "ahead", None]))
-    def let_time_pass(self, seconds: int, host: str | None) -> None:
+    def advance_time(self, seconds: int, host: str | None) -> None:
         self.clock.advance(seconds)
         if host:
             self._sample(self.shared, host)
@@ -91,5 +91,5 @@ class Skewed(SweptStore):
         ClockHistory(self.shared).record_now(TimestampService(self.shared), self.clock, step_max_s=0)
         super().teardown()
 
-    write = read = administrate = protect = release_or_move = misfortune = step = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    write = read = administrate = protect = release_or_move = fault = step = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = toggle_replica = pause_or_resume = None  # type: ignore[assignment]

@@ -34,7 +34,7 @@ from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import EVERYTHING, Pauses
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.support.clock import ManualClock
-from tests.support.copies import CopiesStore, Missing
+from tests.support.replicas import Missing, ReplicatedStore
 
 CONSERVATIVE, THOROUGH = TableRef.parse("app.conservative"), TableRef.parse("app.thorough")
 CELL = Cell(b"row", b"column")
@@ -107,7 +107,7 @@ class ExplainedWorld:
         """On a store in memory, with a replica that may be unavailable, or on a given one."""
         self.table = table
         self.clock = ManualClock(1_000_000_000)
-        self.store = store or CopiesStore(self.clock)
+        self.store = store or ReplicatedStore(self.clock)
         self.timestamps = TimestampService(self.store)
         self.leases = Leases(self.store, SETTINGS.lease_ttl_s)
         self._later: Callable[[], None] | None = None
@@ -168,12 +168,12 @@ class ExplainedWorld:
         options = SweepOptions(grace_s=SETTINGS.grace_s)
         list(Sweeper(self.store, SETTINGS, self.clock).sweep(options=options))
 
-    def _copy_missing(self) -> None:
-        if isinstance(self.store, CopiesStore):
+    def _lose_replica(self) -> None:
+        if isinstance(self.store, ReplicatedStore):
             self.store.missing = Missing.KNOWN
 
-    def _copies_come_back(self) -> None:
-        if isinstance(self.store, CopiesStore):
+    def _restore_replicas(self) -> None:
+        if isinstance(self.store, ReplicatedStore):
             self.store.come_back(repaired=True)
 
     def _pause(self, everything: bool) -> None:
@@ -206,7 +206,7 @@ class ExplainedWorld:
         self.store.put(start, writes)
         CommitTable(self.store).decide(start, self.timestamps.fresh())
 
-    def _mend_quarantined(self) -> None:
+    def _repair_quarantined(self) -> None:
         quarantine = Quarantine(self.store, self.timestamps)
         readable = write_bytes(TableIds(self.store).id_of(self.table), CELL, False)
         quarantine.add([each._replace(value=readable) for each in quarantine.all()])
@@ -260,14 +260,14 @@ class ExplainedWorld:
             self.leases.release(self.leases.open())
             self._reach(self.clock.now_ms() + SETTINGS.retention_s * 1000)
         elif reason == "parked_replicas":
-            assert isinstance(self.store, CopiesStore)
-            assert self.store.missing, "all copies are there"
-            self._copies_come_back()
+            assert isinstance(self.store, ReplicatedStore)
+            assert self.store.missing, "all replicas are available"
+            self._restore_replicas()
         elif reason == "paused":
             self._resume([None if by == EVERYTHING else TableRef.parse(str(by))])
         elif reason == "quarantined":
             self._resume([each for each in self._paused() if each is None])  # otherwise a retry is refused
-            self._mend_quarantined()
+            self._repair_quarantined()
         elif reason == "no_queue_entry":
             self._sweep_with_nothing_in_the_way()
             assert found["ts"] in self.stored(), "an entry of the queue removed it after all"
@@ -284,7 +284,7 @@ class ExplainedWorld:
             self.timestamps.move_past(end)
             self._reach(None)
             self._sweep()
-            assert ts not in self.stored(), "it was said to go there"
+            assert ts not in self.stored(), "its removal there was reported"
 
     def _reach(self, moment_ms: int | None) -> None:
         """A time that is not known yet becomes known with the next clock sample, and one retention later."""
@@ -297,13 +297,13 @@ class ExplainedWorld:
         if found["until"] is not None and found["until"] - 1 > self.clock.now_ms():
             self.clock.advance((found["until"] - 1 - self.clock.now_ms()) / 1000)
             self._sweep()
-            assert found["ts"] in self.stored(), "it went before its time"
+            assert found["ts"] in self.stored(), "it was removed too early"
 
     def _sweep_with_nothing_in_the_way(self) -> None:
         self.leases.release(self.leases.open())
         for record in self.records():
             ProtectionCatalog(self.store).release(record)
-        self._copies_come_back()
+        self._restore_replicas()
         self._resume(self._paused())
         self._reach(None)
         self._sweep()

@@ -127,12 +127,12 @@ def nothing_published(patch: Patch) -> None:
 
 @MISTAKES.planted(Leasing, after=11)
 def leases_before_fresh(patch: Patch) -> None:
-    def wrong_way_round(timestamps: TimestampService, leases: Leases) -> int:
+    def wrong_order(timestamps: TimestampService, leases: Leases) -> int:
         seen = [lease.ts for lease in leases.open()]
         return min([timestamps.fresh(), *seen])
 
-    patch.setattr("sweep_tasks.coordination.leases.immutable_timestamp", wrong_way_round)
-    patch.setattr("sweep_tasks.sweep.horizon.immutable_timestamp", wrong_way_round)
+    patch.setattr("sweep_tasks.coordination.leases.immutable_timestamp", wrong_order)
+    patch.setattr("sweep_tasks.sweep.horizon.immutable_timestamp", wrong_order)
 
 
 @MISTAKES.planted(Crashing, after=11)
@@ -417,7 +417,7 @@ def readers_read_the_threshold_before_the_data(patch: Patch) -> None:
 
 
 @HARD_TO_FIND.planted(Dying, after=93)
-def writers_never_look(patch: Patch) -> None:
+def writers_never_check(patch: Patch) -> None:
     """`tests/properties/test_snapshot_isolation.py` finds it directly."""
     patch.setattr(Committer, "_check_tables", lambda self, start, tables: None)
 

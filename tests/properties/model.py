@@ -17,7 +17,7 @@ class Journal:
     writes: dict[int, dict[Place, bytes]] = field(default_factory=dict)
     """By start timestamp; an empty value is a delete."""
     emptied: dict[str, int] = field(default_factory=dict)
-    """Truncated tables and their marks: what started below the mark is gone."""
+    """Truncated tables and their marks: what started below the mark is removed."""
 
     def seen(self, place: Place, t: int, commits: dict[int, int]) -> bytes:
         """What a reader at t sees, empty for nothing or a delete."""

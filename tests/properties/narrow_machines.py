@@ -1,4 +1,4 @@
-"""Parts of what can happen to a store, each searched separately: a search of the same length goes deeper there."""
+"""Parts of what can happen to a store, each searched separately: a search of the same length is deeper there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.simulation import InPieces, Process
 class Protecting(SweptStore):
     """Only what matters for protections."""
 
-    administrate = misfortune = step = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    administrate = fault = step = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Racing(SweptStore):
@@ -49,8 +49,8 @@ class Racing(SweptStore):
     def read(self, table: TableRef, cell: Cell, which: int) -> None:
         self._read_at_a_record(table, cell, which)
 
-    write = administrate = step = let_time_pass = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
-    a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    write = administrate = step = advance_time = check_the_immutable_timestamp = None  # type: ignore[assignment]
+    toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Refused(Racing):
@@ -71,7 +71,7 @@ class Refused(Racing):
     def read(self, table: TableRef, which: int) -> None:
         self._read_at_a_record(table, CELLS[0], which)
 
-    history = sweep = release_or_move = go_on = misfortune = None  # type: ignore[assignment]
+    history = sweep = release_or_move = go_on = fault = None  # type: ignore[assignment]
 
 
 class Dying(SweptStore):
@@ -79,7 +79,7 @@ class Dying(SweptStore):
 
     protects = False
     administrate = protect = release_or_move = step = None  # type: ignore[assignment]
-    read = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    read = check_the_immutable_timestamp = toggle_replica = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
 
@@ -97,11 +97,11 @@ class Halting(SweptStore):
 
     @precondition(lambda self: self.running)
     @rule(who=whose)
-    def misfortune(self, who: int) -> None:
-        super().misfortune(who, "before")
+    def fault(self, who: int) -> None:
+        super().fault(who, "before")
 
     history = write = read = administrate = protect = release_or_move = go_on = None  # type: ignore[assignment]
-    step = let_time_pass = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    step = advance_time = check_the_immutable_timestamp = toggle_replica = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
 
@@ -116,8 +116,8 @@ class Stopping(SweptStore):
     def release_or_move(self, which: int) -> None:
         super().release_or_move(which, None, None)
 
-    write = read = administrate = protect = misfortune = step = go_on = let_time_pass = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    write = read = administrate = protect = fault = step = go_on = advance_time = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Leasing(SweptStore):
@@ -130,23 +130,23 @@ class Leasing(SweptStore):
         self._start(lambda store: self._transact(store, [(table, cell, False)]), brink)
 
     @rule(brink=st.sampled_from(["update", "read_rows"]))
-    def look_at_the_immutable_timestamp(self, brink: str) -> None:
-        super().look_at_the_immutable_timestamp(brink)
+    def check_the_immutable_timestamp(self, brink: str) -> None:
+        super().check_the_immutable_timestamp(brink)
 
     @precondition(lambda self: self.running)
     @rule(who=whose)
     def go_on(self, who: int) -> None:
         super().go_on(who, None)
 
-    history = read = sweep = administrate = protect = release_or_move = misfortune = None  # type: ignore[assignment]
-    step = let_time_pass = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    history = read = sweep = administrate = protect = release_or_move = fault = None  # type: ignore[assignment]
+    step = advance_time = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Crashing(SweptStore):
     """Writers and sweepers, and everything that can happen to them."""
 
     protects = False
-    administrate = protect = release_or_move = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    administrate = protect = release_or_move = step = toggle_replica = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
 
@@ -187,14 +187,14 @@ class Tearing(SweptStore):
 
     @precondition(lambda self: self.running)
     @rule(who=whose, what=st.sampled_from(["before", "unanswered"]))
-    def misfortune(self, who: int, what: str) -> None:
+    def fault(self, who: int, what: str) -> None:
         process = self.running[who % len(self.running)]
-        super().misfortune(who, what)
+        super().fault(who, what)
         process.run_to_end()
         self._sort_out()
 
-    administrate = protect = release_or_move = step = read = history = let_time_pass = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    administrate = protect = release_or_move = step = read = history = advance_time = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Dedicated(SweptStore):
@@ -221,7 +221,7 @@ class Dedicated(SweptStore):
         self._write_all(table, None)
         self._start(lambda store: self._sweep(store, QUEUES, 1), brink)
         if dies and self.running:
-            super().misfortune(-1, "before")
+            super().fault(-1, "before")
 
     def _write_all(self, table: TableRef, brink: str | None) -> None:
         self._start(lambda store: self._transact(store, [(table, cell, False) for cell in CELLS]), brink)
@@ -232,8 +232,8 @@ class Dedicated(SweptStore):
 
     @precondition(lambda self: self.running)
     @rule(who=whose)
-    def misfortune(self, who: int) -> None:
-        super().misfortune(who, "before")
+    def fault(self, who: int) -> None:
+        super().fault(who, "before")
 
     def teardown(self) -> None:
         try:
@@ -241,8 +241,8 @@ class Dedicated(SweptStore):
         finally:
             self._sizes.undo()
 
-    administrate = protect = release_or_move = step = read = history = let_time_pass = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    administrate = protect = release_or_move = step = read = history = advance_time = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Counting(SweptStore):
@@ -294,15 +294,15 @@ class Counting(SweptStore):
             for number, start in enumerate(committed, 1):
                 assert int(written[start] or 3) == (number - 1) % 3 + 1, f"{start} of {committed} lost a count"
 
-    history = read = administrate = protect = release_or_move = misfortune = let_time_pass = None  # type: ignore[assignment]
-    step = look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    history = read = administrate = protect = release_or_move = fault = advance_time = None  # type: ignore[assignment]
+    step = check_the_immutable_timestamp = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Administering(SweptStore):
     """Tables that change while they are swept."""
 
     protects = False
-    protect = release_or_move = misfortune = step = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    protect = release_or_move = fault = step = toggle_replica = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
 
@@ -320,19 +320,19 @@ class Retaining(SweptStore):
     def sweep(self, brink: str | None) -> None:
         self._start(lambda store: self._sweep(store, QUEUES, 1_000), brink)
 
-    write = read = protect = release_or_move = misfortune = step = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    write = read = protect = release_or_move = fault = step = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Lacking(SweptStore):
     """Delete markers that are removed while a replica is unavailable, and records that hold them."""
 
-    administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    administrate = step = read = check_the_immutable_timestamp = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
 
 class Missing(Lacking):
-    """A replica that becomes unavailable and comes back, without protections and without processes that stop."""
+    """A replica that becomes unavailable and available again, without protections and without processes that stop."""
 
     protects = False
 
@@ -340,13 +340,13 @@ class Missing(Lacking):
     def sweep(self) -> None:
         self._start(lambda store: self._sweep(store, QUEUES, 1_000), None)
 
-    write = protect = release_or_move = misfortune = go_on = None  # type: ignore[assignment]
+    write = protect = release_or_move = fault = go_on = None  # type: ignore[assignment]
 
 
 class Pausing(SweptStore):
-    """Tables and sweeps that are paused and resumed, whatever else is running."""
+    """Pausing and resuming tables and sweeps while anything else runs."""
 
-    administrate = step = read = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
+    administrate = step = read = check_the_immutable_timestamp = None  # type: ignore[assignment]
 
 
 class Paused(Pausing):
@@ -363,4 +363,4 @@ class Paused(Pausing):
     def pause_or_resume(self, table: TableRef | None) -> None:
         super().pause_or_resume(table, None)
 
-    write = protect = release_or_move = misfortune = go_on = a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    write = protect = release_or_move = fault = go_on = toggle_replica = None  # type: ignore[assignment]

@@ -1,6 +1,6 @@
 """The machine of `sweep_machine.py` with table scans beside the targeted sweep, on the same store at the same time.
 
-A scan is one more process that may stop anywhere, die, be taken over by another while it only seemed dead, or sweep to
+A scan is one more process that may stop anywhere, die, be resumed by another while it only seemed dead, or sweep to
 a lower timestamp than others. Some writers add no entries to the queue: only scans find what they leave.
 """
 
@@ -87,8 +87,8 @@ class ScanRacing(Scanning):
     def read(self, table: TableRef, cell: Cell, which: int) -> None:
         self._read_at_a_record(table, cell, which)
 
-    write = write_unannounced = sweep = administrate = step = let_time_pass = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = misfortune = None  # type: ignore[assignment]
+    write = write_unannounced = sweep = administrate = step = advance_time = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = toggle_replica = fault = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
 
@@ -122,16 +122,16 @@ class ScanAlone(Scanning):
 
     protects = False
     administrate = protect = release_or_move = read = write = sweep = step = history = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = a_copy_goes_or_comes_back = pause_or_resume = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = toggle_replica = pause_or_resume = None  # type: ignore[assignment]
 
     @rule(what=writes, brink=up_to("put", "put_if_absent#2", "put_if_absent#2"))
     def write_unannounced(self, what: list[tuple[TableRef, Cell, bool]], brink: str | None) -> None:
         super().write_unannounced(what, brink)
 
     @rule()
-    def let_time_pass(self) -> None:
+    def advance_time(self) -> None:
         """Longer than a lease."""
-        super().let_time_pass(35, False)
+        super().advance_time(35, False)
 
     @invariant()
     def a_reader_that_finds_nothing_where_something_was_finds_a_sentinel(self) -> None:
@@ -145,7 +145,7 @@ class ScanAlone(Scanning):
                 t = commits.get(start, -1) + 1
                 missing = 0 < t < least and seen_in(written, t, commits) and not seen_in(versions, t, commits)
                 hidden = any(ts < t for ts in versions)
-                assert not missing or hidden, f"a reader of {place} at {t} takes what is gone for never written"
+                assert not missing or hidden, f"a reader of {place} at {t} reads a removed value as never written"
 
 
 class ScanHalting(ScanAlone):
@@ -173,13 +173,13 @@ class ScanHalting(ScanAlone):
     def go_on(self, who: int) -> None:
         super().go_on(who, None)
 
-    older_than_the_queue = misfortune = None  # type: ignore[assignment]
+    older_than_the_queue = fault = None  # type: ignore[assignment]
 
 
 class ScanLacking(Scanning):
     """Delete markers that are removed while a replica is unavailable, and records that hold them."""
 
-    administrate = step = read = look_at_the_immutable_timestamp = write = None  # type: ignore[assignment]
+    administrate = step = read = check_the_immutable_timestamp = write = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
 
     @rule(cell=cells, back=st.sampled_from([0, 0, 2]), batch=batches, brink=scanning)

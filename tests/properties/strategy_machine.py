@@ -1,6 +1,6 @@
 """Tables that change their strategy, also to nothing and back, while writers, sweeps and scans run.
 
-In the end only tables are scanned that have a scan recorded as due. Whatever else is left then was forgotten by a
+In the end only tables are scanned that have a scan recorded as due. Anything else that is left then was forgotten by a
 change. Time passes slowly, so that no process loses a lease and continues afterwards: a writer without queue entries
 that comes later than that is found by the next scan, whenever it runs. Sweeps do not stop for the same reason, scans
 do.
@@ -38,7 +38,7 @@ class Changing(Scanning):
         self._start(lambda store: self._sweep(store, strategies, 1_000, back), None)
 
     @rule()
-    def let_time_pass(self) -> None:
+    def advance_time(self) -> None:
         self.clock.advance(0.1)
         ClockHistory(self.shared).record_now(TimestampService(self.shared), self.clock, 900)
 
@@ -65,15 +65,15 @@ class Changing(Scanning):
     def _check_nothing_is_left_over(self) -> None:
         super()._check_nothing_is_left_over()
         for table in TABLES:
-            assert self.shared.tables()[table].scan_due is None, f"the scan of {table} is due for ever"
+            assert self.shared.tables()[table].scan_due is None, f"the scan of {table} is due forever"
 
-    administrate = protect = release_or_move = write_unannounced = misfortune = None  # type: ignore[assignment]
-    older_than_the_queue = look_at_the_immutable_timestamp = None  # type: ignore[assignment]
-    a_copy_goes_or_comes_back = None  # type: ignore[assignment]
+    administrate = protect = release_or_move = write_unannounced = fault = None  # type: ignore[assignment]
+    older_than_the_queue = check_the_immutable_timestamp = None  # type: ignore[assignment]
+    toggle_replica = None  # type: ignore[assignment]
 
 
 class ChangingAlone(Changing):
-    """Changes and scans one after the other. Some scans stop below what a change has made due."""
+    """Changes and scans one after the other. Some scans stop below the timestamp that a change requires."""
 
     steps = 10
 

@@ -50,7 +50,7 @@ from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.outcomes import CommitTable
 from tests.properties.model import Journal, Place, seen_in
 from tests.properties.searching import Searched
-from tests.support.copies import CopiesStore, Missing
+from tests.support.replicas import Missing, ReplicatedStore
 from tests.support.simulation import Process, SharedClock
 
 CONSERVATIVE = TableRef.parse("app.conservative")
@@ -93,7 +93,7 @@ class SweptStore(Searched):
     def __init__(self) -> None:
         super().__init__()
         self.clock = SharedClock()
-        self.shared = CopiesStore(self.clock)
+        self.shared = ReplicatedStore(self.clock)
         for table, strategy in TABLES.items():
             self.shared.create_table(table, TableMetadata(strategy, self.conflicts))
         self.journal = Journal()
@@ -181,7 +181,7 @@ class SweptStore(Searched):
     def sweep(self, strategies: Collection[SweepStrategy], batch: int, back: int, brink: str | None) -> None:
         self._start(lambda store: self._sweep(store, strategies, batch, back), brink)
 
-    def _look_at_the_immutable_timestamp(self, store: Store) -> None:
+    def _check_the_immutable_timestamp(self, store: Store) -> None:
         """No transaction that is open when it is known may have started below it."""
         leases = Leases(store, SETTINGS.lease_ttl_s)
         immutable = product.immutable_timestamp(TimestampService(store), leases)
@@ -190,8 +190,8 @@ class SweptStore(Searched):
             assert start is None or immutable <= start, f"{immutable} is not immutable: {start} is open"
 
     @rule(brink=up_to("update", "read_rows"))
-    def look_at_the_immutable_timestamp(self, brink: str | None) -> None:
-        self._start(self._look_at_the_immutable_timestamp, brink)
+    def check_the_immutable_timestamp(self, brink: str | None) -> None:
+        self._start(self._check_the_immutable_timestamp, brink)
 
     # --- protections ----------------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class SweptStore(Searched):
     # --- time and failures ----------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([1, 10, 35]), next_partition=st.booleans())
-    def let_time_pass(self, seconds: int, next_partition: bool) -> None:
+    def advance_time(self, seconds: int, next_partition: bool) -> None:
         self.clock.advance(seconds)
         service = TimestampService(self.shared)
         if next_partition:
@@ -294,7 +294,7 @@ class SweptStore(Searched):
 
     @precondition(lambda self: self.running)
     @rule(who=whose, what=st.sampled_from(["before", "after", "unanswered"]))
-    def misfortune(self, who: int, what: str) -> None:
+    def fault(self, who: int, what: str) -> None:
         process = self.running[who % len(self.running)]
         if what == "unanswered":
             process.lose_next_answer()
@@ -303,7 +303,7 @@ class SweptStore(Searched):
         self._sort_out()
 
     @rule(missing=st.sampled_from([None, *Missing]), repaired=st.booleans())
-    def a_copy_goes_or_comes_back(self, missing: Missing | None, repaired: bool) -> None:
+    def toggle_replica(self, missing: Missing | None, repaired: bool) -> None:
         if missing is None:
             self.shared.come_back(repaired)
         else:
@@ -361,7 +361,7 @@ class SweptStore(Searched):
         return CommitTable(self.shared).outcomes(list(self.journal.writes))
 
     @invariant()
-    def every_reader_who_may_look_sees_what_an_unswept_store_would_show(self) -> None:
+    def every_permitted_read_equals_that_of_an_unswept_store(self) -> None:
         commits = self._commits()
         found = self._what_readers_may_find()
         latest = TimestampService(self.shared).greatest() + 1
@@ -426,7 +426,7 @@ class SweptStore(Searched):
             for process in list(self.running):
                 process.step()
             self._sort_out()
-        self.every_reader_who_may_look_sees_what_an_unswept_store_would_show()
+        self.every_permitted_read_equals_that_of_an_unswept_store()
         self._check_reads()
         self._release_and_sweep_everything()
         self._check_nothing_is_left_over()
@@ -437,7 +437,7 @@ class SweptStore(Searched):
             marks = self.shared.marks[TableRef.parse(place[0])]
             self.journal.emptied[place[0]] = max(mark for mark in marks if mark <= at)
             expected = self.journal.seen(place, at, commits)
-            assert value == expected, f"a reader of {place} at {at} was told {value!r}, should be {expected!r}"
+            assert value == expected, f"a reader of {place} at {at} got {value!r}, should be {expected!r}"
 
     def _release_and_sweep_everything(self) -> None:
         self.shared.come_back(repaired=False)
@@ -468,7 +468,7 @@ class SweptStore(Searched):
             self._sweep(self.shared, [strategy], 1_000)
 
     def _check_nothing_is_left_over(self) -> None:
-        self.every_reader_who_may_look_sees_what_an_unswept_store_would_show()
+        self.every_permitted_read_equals_that_of_an_unswept_store()
         commits = self._commits()
         stored = self._stored()
         for queue in (QUEUE_CELLS, QUEUE_TIMESTAMPS, PARKED):
@@ -493,5 +493,5 @@ class SweptStore(Searched):
 
 
 def _existing(versions: dict[int, bytes], mark: int) -> dict[int, bytes]:
-    """A version that started below the mark does not exist, whatever is stored."""
+    """A version that started below the mark does not exist for readers, even if it is stored."""
     return {ts: value for ts, value in versions.items() if ts >= mark or ts == SENTINEL_TS}

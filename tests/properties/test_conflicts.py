@@ -29,7 +29,7 @@ def count_at_once(table: TableRef) -> Counting:
     return counting
 
 
-def test_a_conflict_is_seen_though_a_sweep_has_passed_the_start_of_the_other(table: TableRef) -> None:
+def test_a_conflict_is_detected_after_a_sweep_has_passed_the_start_of_the_other_writer(table: TableRef) -> None:
     counting = count_at_once(table)
     first, second = sorted(counting.journal.writes)
     assert first < Thresholds(counting.shared).of_tables([table])[table].for_writers <= second
@@ -37,7 +37,7 @@ def test_a_conflict_is_seen_though_a_sweep_has_passed_the_start_of_the_other(tab
     counting.teardown()
 
 
-def test_a_count_is_lost_if_other_writers_are_searched_above_the_threshold_only(
+def test_an_update_is_lost_if_other_writers_are_searched_above_the_threshold_only(
     monkeypatch: pytest.MonkeyPatch, table: TableRef
 ) -> None:
     """What started below it has committed, but perhaps after we started."""

@@ -1,7 +1,7 @@
 """Every version that a sweep left has exactly one reason, and it is the right one.
 
-Remove what is reported and sweep: the version is gone, or another cause is reported that also held it, and no cause is
-reported twice. A version that is reported as live stays, whatever is removed. Its table counts it under that reason.
+Remove the reported cause and sweep: the version is removed, or another cause is reported that also held it, and no
+cause is reported twice. A version that is reported as live stays in every case. Its table counts it under that reason.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def agrees(history: History) -> None:
 
 @settings(max_examples=max(6, WIDE // 15))
 @given(wider_histories)
-def test_on_sqlite_as_well(history: History) -> None:
+def test_removing_the_reported_cause_on_sqlite_removes_the_version(history: History) -> None:
     with ExitStack() as until_the_end:
         folder = until_the_end.enter_context(tempfile.TemporaryDirectory())
         number = itertools.count()

@@ -17,10 +17,10 @@ from tests.interleavings.emptying import EMPTYING, NEW, write
 from tests.interleavings.emptying import WIDER as EMPTYING_WIDER
 from tests.interleavings.emptying import Scenario as Emptying
 from tests.interleavings.emptying_reversed import REVERSED
-from tests.interleavings.old_news import looking_first
 from tests.interleavings.processes import Actor
 from tests.interleavings.scenarios import RECORDS, THREE, WIDER, WITH_A_SWEEP, Scenario
 from tests.interleavings.search import Contents, Explored, Search, State, Violation
+from tests.interleavings.stale_reads import reading_first
 from tests.interleavings.world import TABLE, A, World, change, move, protect, read, sweep, sweep_everything, truncate
 
 pytestmark = pytest.mark.timeout(1_200)
@@ -33,56 +33,58 @@ STRATEGIES = [SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH]
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", WITH_A_SWEEP)
-def test_no_order_of_calls_does_harm_while_a_sweep_and_another_process_run(name: str, strategy: SweepStrategy) -> None:
-    nothing_goes_wrong(WITH_A_SWEEP[name](strategy))
+def test_no_order_of_calls_of_a_sweep_and_another_process_breaks_an_invariant(
+    name: str, strategy: SweepStrategy
+) -> None:
+    no_violation(WITH_A_SWEEP[name](strategy))
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_no_order_of_calls_does_harm_while_two_change_the_records(name: str) -> None:
-    nothing_goes_wrong(RECORDS[name]())
+def test_no_order_of_calls_of_two_processes_that_change_records_breaks_an_invariant(name: str) -> None:
+    no_violation(RECORDS[name]())
 
 
 @pytest.mark.parametrize("name", THREE)
-def test_no_order_of_calls_does_harm_while_three_are_at_work(name: str) -> None:
-    nothing_goes_wrong(THREE[name]())
+def test_no_order_of_calls_of_three_processes_breaks_an_invariant(name: str) -> None:
+    no_violation(THREE[name]())
 
 
 @pytest.mark.parametrize("name", EMPTYING)
-def test_no_order_of_calls_does_harm_while_a_table_is_emptied(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_order_of_calls_during_a_truncation_breaks_an_invariant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "ATTEMPTS", 2)  # two processes that take over from each other would continue for long
-    nothing_goes_wrong(EMPTYING[name]())
+    no_violation(EMPTYING[name]())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", EMPTYING_WIDER)
-def test_no_order_of_calls_of_three_does_harm_while_a_table_is_emptied(name: str) -> None:
-    nothing_goes_wrong(EMPTYING_WIDER[name]())
+def test_no_order_of_calls_of_three_processes_during_a_truncation_breaks_an_invariant(name: str) -> None:
+    no_violation(EMPTYING_WIDER[name]())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", WIDER)
-def test_no_order_of_calls_of_two_long_runs_does_harm(name: str) -> None:
-    nothing_goes_wrong(WIDER[name]())
+def test_no_order_of_calls_of_two_long_runs_breaks_an_invariant(name: str) -> None:
+    no_violation(WIDER[name]())
 
 
 @pytest.mark.parametrize("name", ["protect", "move", "release, everything parked", "protect in a transaction"])
-def test_no_order_of_calls_does_harm_while_an_answer_is_lost(name: str) -> None:
-    nothing_goes_wrong(WITH_A_SWEEP[name](SweepStrategy.CONSERVATIVE), lost_answers=1)
+def test_no_order_of_calls_with_a_lost_answer_breaks_an_invariant(name: str) -> None:
+    no_violation(WITH_A_SWEEP[name](SweepStrategy.CONSERVATIVE), lost_answers=1)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", WITH_A_SWEEP)
-def test_no_order_of_calls_does_harm_while_two_answers_are_lost(name: str, strategy: SweepStrategy) -> None:
-    nothing_goes_wrong(WITH_A_SWEEP[name](strategy), lost_answers=2)
+def test_no_order_of_calls_with_two_lost_answers_breaks_an_invariant(name: str, strategy: SweepStrategy) -> None:
+    no_violation(WITH_A_SWEEP[name](strategy), lost_answers=2)
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_no_order_of_calls_does_harm_while_two_change_the_records_and_an_answer_is_lost(name: str) -> None:
-    nothing_goes_wrong(RECORDS[name](), lost_answers=1)
+def test_no_order_of_calls_that_change_records_with_a_lost_answer_breaks_an_invariant(name: str) -> None:
+    no_violation(RECORDS[name](), lost_answers=1)
 
 
-def nothing_goes_wrong(scenario: Scenario | Emptying, lost_answers: int = 0) -> None:
+def no_violation(scenario: Scenario | Emptying, lost_answers: int = 0) -> None:
     explored = scenario.explore(lost_answers)
     sys.stdout.write(f"{explored}\n")
     assert scenario.ends <= explored.outcomes, f"{explored}; it never ends with {scenario.ends - explored.outcomes}"
@@ -91,49 +93,51 @@ def nothing_goes_wrong(scenario: Scenario | Emptying, lost_answers: int = 0) -> 
 # --- each of the orders that keep it so, the other way round ----------------------------------------------------------
 
 
-WRONG_WAY_ROUND: dict[str, Callable[[], Scenario]] = {
-    "protect looks before its record is written": lambda: Scenario(
-        World(), (looking_first(THRESHOLDS, protect(25)), sweep()), set()
+WRONG_ORDER: dict[str, Callable[[], Scenario]] = {
+    "protect checks before its record is written": lambda: Scenario(
+        World(), (reading_first(THRESHOLDS, protect(25)), sweep()), set()
     ),
-    "protect after looks before its record is written": lambda: Scenario(
-        World(), (looking_first(THRESHOLDS, protect(15, Mode.AFTER)), sweep()), set()
+    "protect after checks before its record is written": lambda: Scenario(
+        World(), (reading_first(THRESHOLDS, protect(15, Mode.AFTER)), sweep()), set()
     ),
     "sweep reads the protections before it publishes": lambda: Scenario(
-        World(), (protect(25), looking_first(PROTECTIONS, sweep())), set()
+        World(), (protect(25), reading_first(PROTECTIONS, sweep())), set()
     ),
-    "move looks before it holds both": lambda: Scenario(
-        World().after(protect(15)), (looking_first(THRESHOLDS, move(25)), sweep()), set()
+    "move checks before it holds both": lambda: Scenario(
+        World().after(protect(15)), (reading_first(THRESHOLDS, move(25)), sweep()), set()
     ),
     "truncate reads the protections before it publishes its mark": lambda: Scenario(
-        World(), (looking_first(PROTECTIONS, truncate()), protect(25)), set()
+        World(), (reading_first(PROTECTIONS, truncate()), protect(25)), set()
     ),
     "a retention is relied on as of before it was on record": lambda: Scenario(
-        World(), (looking_first(THRESHOLDS, change(50)), sweep()), set()
+        World(), (reading_first(THRESHOLDS, change(50)), sweep()), set()
     ),
-    "sweep looks at the tables before it publishes": lambda: Scenario(
-        World(), (change(50), looking_first(None, sweep())), set()
+    "sweep reads the tables before it publishes": lambda: Scenario(
+        World(), (change(50), reading_first(None, sweep())), set()
     ),
-    "a reader looks at the threshold before it reads": lambda: Scenario(
-        World(), (looking_first(THRESHOLDS, read(25)), sweep()), set()
+    "a reader checks the threshold before it reads": lambda: Scenario(
+        World(), (reading_first(THRESHOLDS, read(25)), sweep()), set()
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRONG_WAY_ROUND)
-def test_an_order_of_calls_that_does_harm_is_found_when(name: str) -> None:
+@pytest.mark.parametrize("name", WRONG_ORDER)
+def test_an_order_of_calls_that_breaks_an_invariant_is_found_when(name: str) -> None:
     with pytest.raises(Violation, match=r"a reader (of|at) .*\n1\. "):
-        WRONG_WAY_ROUND[name]().explore()
+        WRONG_ORDER[name]().explore()
 
 
 def test_a_writer_that_checks_before_its_entries_are_queued_is_found() -> None:
     """It commits what the sweep has passed, and no sweep removes what it replaced."""
-    hasty = looking_first(THRESHOLDS, write())
+    hasty = reading_first(THRESHOLDS, write())
     with pytest.raises(Violation):
         Scenario(World().expect(NEW), (hasty, sweep_everything(SweepStrategy.CONSERVATIVE)), set()).explore()
 
 
 @pytest.mark.parametrize("name", REVERSED)
-def test_an_order_of_emptying_that_does_harm_is_found_when(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_of_truncation_that_breaks_an_invariant_is_found_when(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(catalog, "ATTEMPTS", 2)
     scenario = EMPTYING[REVERSED[name].scenario]()
     REVERSED[name].plant(monkeypatch)
@@ -190,14 +194,14 @@ def orders(*actors: Actor) -> Explored:
     return Search(empty().store, actors, Unconcerned()).run()
 
 
-def test_two_who_make_three_and_four_calls_can_do_so_in_thirty_five_orders() -> None:
+def test_two_processes_with_three_and_four_calls_have_thirty_five_orders() -> None:
     found = orders(writer(1, 3), writer(2, 4))
     assert found.schedules == math.comb(7, 3)
     assert found.states == 4 * 5 - 1
     assert found.longest == 7
 
 
-def test_three_are_tried_in_every_order_as_well() -> None:
+def test_three_processes_are_tried_in_every_order() -> None:
     assert orders(writer(1, 2), writer(2, 2), writer(3, 2)).schedules == math.factorial(6) // 2**3
 
 
@@ -207,7 +211,7 @@ def test_states_that_several_orders_lead_to_are_checked_once() -> None:
     assert found.states == 11 * 11 - 1
 
 
-def test_an_update_that_gets_lost_is_found_and_the_schedule_is_reported() -> None:
+def test_a_lost_update_is_found_and_its_schedule_is_reported() -> None:
     with pytest.raises(Violation) as found:
         Search(empty().store, [counter("one"), counter("two")], AllCounted()).run()
     way = str(found.value).splitlines()
@@ -223,7 +227,7 @@ def test_the_store_that_a_search_starts_from_stays_as_it_is() -> None:
     assert world.store.scan(TABLE, 100).items == []
 
 
-def test_a_process_that_does_something_else_each_time_is_refused() -> None:
+def test_a_nondeterministic_process_is_refused() -> None:
     calls = iter(["scan", "tables"])
     restless = Actor("restless", lambda store: store.scan(TABLE, 1) if next(calls) == "scan" else store.tables())
     with pytest.raises(AssertionError, match=r"called tables\b.*\bscan"):

@@ -230,13 +230,13 @@ def a_scan_treats_undecided_transactions_as_aborted(patch: Patch) -> None:
 def a_scan_writes_sentinels_after_tombstones(patch: Patch) -> None:
     apply = Actions.apply
 
-    def wrong_way_round(self: Actions, plan: Plan, tables: Any) -> Any:
+    def wrong_order(self: Actions, plan: Plan, tables: Any) -> Any:
         sentinels, plan.sentinels = plan.sentinels, {}
         done = apply(self, plan, tables)
         apply(self, Plan(sentinels=sentinels), tables)
         return done
 
-    patch.setattr(Actions, "apply", wrong_way_round)
+    patch.setattr(Actions, "apply", wrong_order)
 
 
 @MISTAKES.planted(ScanHalting, after=6)
@@ -270,7 +270,7 @@ def only_the_newest_version_of_a_cell_acts_in_a_scan(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_whatever_happens_beside_a_scan_no_reader_sees_a_change_and_nothing_is_left_over(
+def test_concurrent_operations_with_a_scan_change_no_read_and_leave_no_garbage(
     machine: type[Scanning],
 ) -> None:
     find_nothing(machine, MISTAKES.length_for(machine))

@@ -1,4 +1,4 @@
-"""The life of a table in every order of steps: the protocol does no harm, and removing any clause does.
+"""The life of a table in every order of steps: the protocol keeps all invariants, and removing any clause breaks one.
 
 The model is written from the protocol and is separate from the code: `docs/decisions/0007-emptying-a-table.md`.
 """
@@ -48,34 +48,34 @@ WORLDS = {"active": ACTIVE, "gone": GONE, "absent": ABSENT}
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_no_order_of_steps_does_harm_to_those_who(name: str) -> None:
-    nothing_goes_wrong(SMALL[name])
+def test_no_order_of_steps_breaks_an_invariant_of_processes_that(name: str) -> None:
+    no_violation(SMALL[name])
 
 
-def test_no_order_of_steps_does_harm_to_those_who_truncate_write_protect_and_read() -> None:
-    nothing_goes_wrong(MEDIUM)
+def test_no_order_of_steps_of_truncate_write_protect_and_read_breaks_an_invariant() -> None:
+    no_violation(MEDIUM)
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_no_order_of_steps_of_any_three_processes_does_harm_to_a_table_that_is(world: str) -> None:
-    nothing_goes_wrong(*every(3, WORLDS[world]))
+def test_no_order_of_steps_of_any_three_processes_breaks_an_invariant_of_a_table_that_is(world: str) -> None:
+    no_violation(*every(3, WORLDS[world]))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize("world", WORLDS)
-def test_no_order_of_steps_of_any_four_processes_does_harm_to_a_table_that_is(world: str) -> None:
-    nothing_goes_wrong(*every(4, WORLDS[world]))
+def test_no_order_of_steps_of_any_four_processes_breaks_an_invariant_of_a_table_that_is(world: str) -> None:
+    no_violation(*every(4, WORLDS[world]))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("name", LARGE)
-def test_no_order_of_steps_of_five_processes_does_harm_to_those_who(name: str) -> None:
-    nothing_goes_wrong(LARGE[name])
+def test_no_order_of_steps_of_five_processes_breaks_an_invariant_of_processes_that(name: str) -> None:
+    no_violation(LARGE[name])
 
 
-def nothing_goes_wrong(*scenarios: Scenario, protocol: Protocol | None = None) -> None:
+def no_violation(*scenarios: Scenario, protocol: Protocol | None = None) -> None:
     states, transitions = 0, Transitions(protocol or Protocol())
     for scenario in scenarios:
         explored = scenario.explore(transitions)
@@ -88,28 +88,28 @@ def nothing_goes_wrong(*scenarios: Scenario, protocol: Protocol | None = None) -
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_harm_is_found_where_the_protocol_is_changed_to(order: type[Wrong]) -> None:
+def test_a_violation_is_found_if_the_protocol_is_changed_to(order: type[Wrong]) -> None:
     with pytest.raises(Harmful) as found:
         order.scenario.explore(Transitions(order()))
     sys.stdout.write(f"{found.value}\n")
     assert found.value.harm is order.harm
 
 
-def test_the_processes_that_find_it_do_no_harm_by_the_protocol() -> None:
-    nothing_goes_wrong(*{order.scenario for order in ORDERS})
+def test_the_same_processes_break_no_invariant_under_the_protocol() -> None:
+    no_violation(*{order.scenario for order in ORDERS})
 
 
 @pytest.mark.parametrize("variant", HARMLESS)
-def test_no_harm_comes_of_what_is_said_to_be_harmless(variant: type[Harmless]) -> None:
-    nothing_goes_wrong(variant.scenario, protocol=variant())
+def test_orders_declared_harmless_break_no_invariant(variant: type[Harmless]) -> None:
+    no_violation(variant.scenario, protocol=variant())
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("variant", HARMLESS)
-def test_no_harm_comes_of_it_to_any_three_processes(variant: type[Harmless], world: str) -> None:
-    nothing_goes_wrong(*every(3, WORLDS[world]), protocol=variant())
+def test_no_three_processes_break_an_invariant(variant: type[Harmless], world: str) -> None:
+    no_violation(*every(3, WORLDS[world]), protocol=variant())
 
 
 # --- the search itself ------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_states_that_several_orders_lead_to_are_visited_once() -> None:
     assert (explored.states, explored.longest) == (10**3, 27)
 
 
-def test_a_step_that_another_can_come_between_is_tried_both_ways() -> None:
+def test_a_step_that_can_be_interleaved_is_tried_in_both_orders() -> None:
     def work(protocol: Protocol) -> Steps:
         return f"{(yield fresh())} {(yield fresh())}"
 
@@ -134,7 +134,7 @@ def test_a_step_that_another_can_come_between_is_tried_both_ways() -> None:
     assert len(explored.ends) == 6
 
 
-def test_the_way_to_the_harm_is_a_shortest_one() -> None:
+def test_the_reported_path_to_a_violation_is_a_shortest_one() -> None:
     with pytest.raises(Harmful) as found:
         on(ACTIVE, TRUNCATE).explore(Transitions(orders.AnnouncementNeverTakenOver()))
     assert len(found.value.steps) == 2

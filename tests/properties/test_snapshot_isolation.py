@@ -56,7 +56,7 @@ class Attempt:
     start: int = 0
     committing: bool = False
     claim: int | Literal["unknown"] | None = "unknown"
-    """The commit timestamp that it was given; None if it was told that it did not commit."""
+    """The commit timestamp that it was given; None if the result was that it did not commit."""
     reads: list[tuple[Place, bytes | None, dict[Place, bytes]]] = field(default_factory=list)
     """Where it read, what it saw, and its own writes at that moment."""
     writes: dict[Place, bytes] = field(default_factory=dict)
@@ -202,7 +202,7 @@ class Bank(Searched):
             assert commits[attempt.start] > attempt.start
             assert attempt not in self.passed_by_a_sweep, "committed although a sweep had passed it before"
         for attempt in self.attempts:
-            assert attempt.claim in ("unknown", commits.get(attempt.start)), "was told the wrong outcome"
+            assert attempt.claim in ("unknown", commits.get(attempt.start)), "got the wrong outcome"
             for place, seen, own in attempt.reads:
                 visible = [a for a in committed if place in a.writes and commits[a.start] < attempt.start]
                 newest = max(visible, key=lambda a: a.start, default=None)

@@ -61,7 +61,7 @@ HARD_TO_FIND = [
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_whatever_changes_no_reader_is_wrong_and_what_is_on_record_as_due_is_all_that_is_left(
+def test_strategy_changes_keep_readers_correct_and_leave_only_the_recorded_scans(
     machine: type[Changing],
 ) -> None:
     find_nothing(machine, max(30, MISTAKES.length_for(machine)))

@@ -56,7 +56,7 @@ MACHINES = [
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_whatever_happens_no_reader_sees_a_change_and_nothing_is_left_over(machine: type[SweptStore]) -> None:
+def test_no_operation_changes_a_read_or_leaves_garbage(machine: type[SweptStore]) -> None:
     find_nothing(machine, MISTAKES.length_for(machine))
 
 

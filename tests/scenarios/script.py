@@ -51,7 +51,7 @@ def load(path: Path) -> Script:
             expected = json.loads(below.removeprefix(ARROW)) if below.startswith(ARROW) else None
             steps.append(Step(number + 1, line, expected))
         elif line.startswith(ARROW):
-            assert above.startswith("{"), f"{here}: an outcome stands right behind its operation"
+            assert above.startswith("{"), f"{here}: an outcome must follow its operation directly"
         else:
             assert not line or line.startswith("#"), f"{here}: neither prose nor an operation nor an outcome"
         above = line

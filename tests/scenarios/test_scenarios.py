@@ -1,4 +1,4 @@
-"""The rules of sweeping as files that people read: every operation has the outcome that its file says, on every
+"""The rules of sweeping as readable files: every operation has the outcome in its file, on every
 store."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TWO_RUNS = "two_protections_each_keep_their_own_version"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_operation_answers_as_the_file_says(path: Path, store: Store, rewrite: bool) -> None:
+def test_every_operation_has_the_expected_outcome(path: Path, store: Store, rewrite: bool) -> None:
     script = load(path)
     mark_for_scenarios(store)
     outcomes = list(run_scenario(script.operations, store, Settings()))
@@ -38,9 +38,9 @@ def test_every_operation_answers_as_the_file_says(path: Path, store: Store, rewr
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("a_slow_writer_is_deleted_once_more_after_the_grace_period", 0), ("an_operation_that_fails_changes_nothing", 1)],
+    [("a_slow_write_is_deleted_again_after_the_grace_period", 0), ("an_operation_that_fails_changes_nothing", 1)],
 )
-def test_the_command_answers_the_same_and_its_exit_code_tells_of_failures(name: str, code: int, tmp_path: Path) -> None:
+def test_the_command_prints_the_same_and_its_exit_code_reports_failures(name: str, code: int, tmp_path: Path) -> None:
     script = script_of(name)
     assert code == any("error" in (expected or {}) for expected in script.expected)
     outcomes, ended = run_command(script.operations, tmp_path)
@@ -48,7 +48,7 @@ def test_the_command_answers_the_same_and_its_exit_code_tells_of_failures(name: 
     assert ended == code
 
 
-def test_a_second_run_of_the_command_goes_on_with_the_data(tmp_path: Path) -> None:
+def test_a_second_run_of_the_command_continues_with_the_data(tmp_path: Path) -> None:
     script = script_of(TWO_RUNS)
     half = len(script.steps) // 2
     first, first_ended = run_command(script.operations[:half], tmp_path)
@@ -57,7 +57,7 @@ def test_a_second_run_of_the_command_goes_on_with_the_data(tmp_path: Path) -> No
     assert (first_ended, second_ended) == (0, 1), "the second half holds a read that fails"
 
 
-def test_wherever_a_run_ends_the_next_goes_on_from_there(tmp_path: Path) -> None:
+def test_the_next_run_continues_where_a_run_ended(tmp_path: Path) -> None:
     script = script_of(TWO_RUNS)
     for cut in range(len(script.steps) + 1):
         path = tmp_path / f"{cut}.db"

@@ -13,7 +13,7 @@ _SENT = "data sent to Python workers"
 
 
 class Described(NamedTuple):
-    """What Spark knows of a job: its group, what it does, and the text that Spark's own page shows."""
+    """The properties of a job in Spark: its group, its description, and the text on Spark's own page."""
 
     group: str
     phase: str

@@ -24,15 +24,15 @@ from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 
 ORDERS, CARTS, EMPTY, NOTES = (TableRef.parse(f"shop.{name}") for name in ("orders", "carts", "empty", "notes"))
-ELSEWHERE = TableRef.parse("billing.bills")
+REMOTE_ROOT = TableRef.parse("billing.bills")
 TABLES = {
     ORDERS: TableMetadata(SweepStrategy.CONSERVATIVE),
     CARTS: TableMetadata(SweepStrategy.THOROUGH),
     EMPTY: TableMetadata(SweepStrategy.CONSERVATIVE),
     NOTES: TableMetadata(SweepStrategy.NOTHING),
-    ELSEWHERE: TableMetadata(SweepStrategy.THOROUGH),
+    REMOTE_ROOT: TableMetadata(SweepStrategy.THOROUGH),
 }
-FILLED = [ORDERS, CARTS, NOTES, ELSEWHERE]
+FILLED = [ORDERS, CARTS, NOTES, REMOTE_ROOT]
 CELLS = [Cell(b"row-%02d" % (number // 3), b"column-%d" % (number % 3)) for number in range(60)]
 View = dict[str, dict[Cell, bytes]]
 
@@ -66,7 +66,7 @@ class Shop:
                 tx.delete_many(table, [cell for cell, value in values.items() if not value])
 
     def left_behind(self, table: TableRef, values: dict[Cell, bytes], *, aborted: bool) -> int:
-        """Values in the store that nobody is to see."""
+        """Values in the store that must not appear in any output."""
         start = self.timestamps.fresh()
         QueueWriter(self.store).enqueue(start, {table: values}, self.store.tables([table]))
         self.store.put(start, {table: values})
@@ -75,9 +75,9 @@ class Shop:
         return start
 
     def committing(self, table: TableRef, values: dict[Cell, bytes]) -> int:
-        """A writer that has written and is alive: whoever meets its values waits."""
+        """A live writer with written values: readers of them wait."""
         leases = Leases(self.store, ttl_s=3_600)
-        lease = leases.take(self.timestamps.fresh(), "somebody")
+        lease = leases.take(self.timestamps.fresh(), "alice")
         start = self.timestamps.fresh()
         assert leases.stamp(lease, start)
         self.store.put(start, {table: values})

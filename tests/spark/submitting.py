@@ -106,8 +106,8 @@ class PastStore:
             return Thresholds(store).of_strategy(self.strategy)
 
     @contextmanager
-    def nobody_else_writes(self) -> Iterator[None]:
-        """Whoever wants to write waits, in the middle of whatever it does; reading goes on."""
+    def writers_blocked(self) -> Iterator[None]:
+        """Block all writers; readers continue."""
         with closing(sqlite3.connect(self.file, timeout=PATIENCE_S, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -117,9 +117,9 @@ class PastStore:
 
     @contextmanager
     def workers_can_not_write(self, job: Job) -> Iterator[None]:
-        """From when the driver has published how far it goes, its last write before Spark is started."""
+        """From when the driver has published the sweep timestamp, its last write before Spark is started."""
         job.wait_for("the threshold", lambda: self.threshold() == SWEEP_TS)
-        with self.nobody_else_writes():
+        with self.writers_blocked():
             yield
 
 
@@ -145,7 +145,7 @@ class Ended(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The one sentence of ours. `spark-submit` has it on stdout, as everything that its Python driver says."""
+        """Our own error message. `spark-submit` prints it on stdout, like all output of its Python driver."""
         (sentence,) = [line for line in (self.out + self.err).splitlines() if line.startswith("error: ")]
         assert "Traceback" not in self.out, self.out
         return sentence.removeprefix("error: ")
@@ -158,9 +158,9 @@ class Ended(NamedTuple):
         (found,) = [line for line in errors if line.get("code") != "outcome_not_recorded"]
         return Failure(found["error"], found["kind"], found.get("field"), found.get("reason"))
 
-    def tells_nobody_elses_data(self) -> bool:
-        said = self.out + self.err
-        return MARK.decode() not in said and MARK.hex() not in said.lower()
+    def contains_no_data(self) -> bool:
+        output = self.out + self.err
+        return MARK.decode() not in output and MARK.hex() not in output.lower()
 
 
 class Job:
@@ -216,7 +216,7 @@ class Job:
         return answer
 
     def end(self) -> None:
-        """Whatever became of the test, nothing of the job stays."""
+        """Remove all processes of the job, also if the test failed."""
         left = self.processes() if self._process.poll() is None else self._orphans
         for each in left:
             with suppress(psutil.NoSuchProcess):
@@ -248,7 +248,7 @@ class Jobs:
         return self.submit_raw("--master", "local[2]", str(job), *arguments, **settings)
 
     def submit_raw(self, *arguments: str, **settings: object) -> Job:
-        """With whatever `spark-submit` is to be told."""
+        """With further options of `spark-submit`."""
         return self._start([str(spark_submit()), *arguments], spark_environment() | _variables(settings))
 
     def run(self, *arguments: str, **settings: object) -> Job:

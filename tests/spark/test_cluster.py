@@ -41,5 +41,5 @@ def test_both_workers_of_a_cluster_read_and_delete_and_leave_what_a_sweep_in_pro
     assert ended.summary["workers"] >= 2
     assert set(log.readers()) == {"0", "1"}
     assert set(log.deleters()) == {"0", "1"}
-    assert ended.tells_nobody_elses_data()
+    assert ended.contains_no_data()
     assert store.state() == copy.state()

@@ -28,5 +28,5 @@ def test_workers_are_forked_from_it(spark: SparkSession) -> None:
 
 def test_it_has_imported_the_jobs_and_started_no_thread() -> None:
     """A thread would not be there in the workers, and what it had locked would stay locked."""
-    said = subprocess.run([sys.executable, "-c", FACTS], capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["1", "True"]
+    output = subprocess.run([sys.executable, "-c", FACTS], capture_output=True, text=True, check=True)
+    assert output.stdout.split() == ["1", "True"]

@@ -37,7 +37,7 @@ def mixed(spark: SparkSession) -> DataFrame:
     )
 
 
-def test_rows_of_a_frame_are_told_apart(mixed: DataFrame) -> None:
+def test_rows_of_a_frame_are_distinguished(mixed: DataFrame) -> None:
     assert starts(frames.readable(mixed)) == [10, 20]
     assert [row.reason for row in frames.unreadable(mixed).orderBy("reason").collect()] == ["no sense", "no start"]
     assert [tuple(row) for row in frames.references(mixed).collect()] == [(40, 3)]
@@ -45,13 +45,13 @@ def test_rows_of_a_frame_are_told_apart(mixed: DataFrame) -> None:
     assert frames.entries_only(mixed).count() == 4
 
 
-def test_a_stretch_of_starts_leaves_out_its_bounds(mixed: DataFrame) -> None:
+def test_a_range_of_starts_excludes_its_bounds(mixed: DataFrame) -> None:
     assert starts(frames.readable(frames.between(mixed, 10, None))) == [20]
     assert starts(frames.readable(frames.between(mixed, None, 20))) == [10]
     assert starts(frames.readable(frames.between(mixed, None, None))) == [10, 20]
 
 
-def test_what_has_no_start_belongs_to_what_comes_first(mixed: DataFrame) -> None:
+def test_entries_without_a_start_belong_to_the_first_transaction(mixed: DataFrame) -> None:
     assert [row.reason for row in frames.unreadable(frames.between(mixed, None, 11)).collect()] == ["no start"]
     assert [row.reason for row in frames.unreadable(frames.between(mixed, 11, None)).collect()] == ["no sense"]
 

@@ -20,24 +20,24 @@ from sweep_tasks.sweep.summary import LogEvery, Reached
 PATIENCE_S = 60
 
 
-def test_while_workers_are_busy_the_log_tells_how_many_tasks_are_done(spark: SparkSession, tmp_path: Path) -> None:
-    told = tmp_path / "told"
+def test_the_log_reports_finished_tasks_while_workers_are_busy(spark: SparkSession, tmp_path: Path) -> None:
+    reported = tmp_path / "reported"
 
-    def busy_until_told(batches: Iterator[object]) -> Iterator[object]:
+    def busy_until_signalled(batches: Iterator[object]) -> Iterator[object]:
         until = time.monotonic() + PATIENCE_S
-        while not told.exists() and time.monotonic() < until:
+        while not reported.exists() and time.monotonic() < until:
             time.sleep(0.05)
         yield from batches
 
     log = LogEvery()
     log(Reached(SweepStrategy.THOROUGH, 3, "queue", -1, 49, 100, 7, 1))
-    frame = spark.range(0, 2, 1, 2).mapInArrow(busy_until_told, "id long")
+    frame = spark.range(0, 2, 1, 2).mapInArrow(busy_until_signalled, "id long")
     beating = heartbeat(log, lambda: spark.sparkContext, every_s=0.1)
     with capture_logs() as lines, at_work(shard=3), beating, ThreadPoolExecutor(1) as pool:
         work = pool.submit(frame.collect)
         while not (work.done() or _busy(lines)):
             time.sleep(0.05)
-        told.touch()
+        reported.touch()
         work.result()
     first = _busy(lines)[0]
     assert (first["tasks"], first["phase"], first["done"], first["entries"]) == (2, "queue", "50%", 7)
@@ -48,7 +48,7 @@ def _busy(lines: list[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any
 
 
 @pytest.mark.parametrize("every_s", [0.01])
-def test_without_spark_nothing_is_said(every_s: float) -> None:
+def test_without_spark_nothing_is_logged(every_s: float) -> None:
     log = LogEvery()
     with capture_logs() as lines, heartbeat(log, lambda: None, every_s):
         time.sleep(0.1)

@@ -34,7 +34,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 
 
 def decisions(summary: dict[str, Any]) -> dict[str, Any]:
-    """All that a summary tells but who did it and how fast."""
+    """All fields of a summary except the engine and the durations."""
     return {name: value for name, value in summary.items() if name not in ("engine", "workers", "seconds")}
 
 
@@ -69,7 +69,7 @@ def test_a_job_leaves_what_a_sweep_in_process_leaves_and_ends_with_its_summary(t
     assert (series.labels, series.sums["entries"]) == ({"strategy": "conservative", "shard": "0"}, ENTRIES)
     assert json.loads((tmp_path / "summary.json").read_text()) == ended.summary
     assert store.state() == copy.state()
-    assert ended.tells_nobody_elses_data()
+    assert ended.contains_no_data()
 
 
 def test_a_shard_with_nothing_new_needs_neither_spark_nor_java(tmp_path: Path, jobs: Jobs) -> None:
@@ -88,7 +88,7 @@ def test_a_shard_with_nothing_new_needs_neither_spark_nor_java(tmp_path: Path, j
     assert store.state() == before
 
 
-def test_what_can_not_be_done_is_one_sentence_with_its_exit_code(tmp_path: Path, jobs: Jobs) -> None:
+def test_a_refused_order_is_one_sentence_with_its_exit_code(tmp_path: Path, jobs: Jobs) -> None:
     store = PastStore.filled(tmp_path / "store.db", THOROUGH)
     before = store.file.read_bytes()
 
@@ -106,7 +106,7 @@ def test_what_can_not_be_done_is_one_sentence_with_its_exit_code(tmp_path: Path,
 
 
 def test_an_error_in_a_worker_is_one_sentence_and_the_next_run_does_the_work(tmp_path: Path, jobs: Jobs) -> None:
-    """Unfinished transactions are rolled back by whoever reads them, and for that they need to write."""
+    """Unfinished transactions are rolled back by their readers, which have to write for that."""
     store = PastStore.filled(tmp_path / "store.db", THOROUGH, unfinished=True)
     copy = store.copy()
     copy.swept_in_process()
@@ -118,16 +118,14 @@ def test_an_error_in_a_worker_is_one_sentence_and_the_next_run_does_the_work(tmp
     assert failed.code == EXIT_UNAVAILABLE
     assert failed.failure == Failure("unavailable", "StoreBusy", reason="locked")
     assert str(store.file) in failed.error
-    assert failed.tells_nobody_elses_data()
+    assert failed.contains_no_data()
     assert progress(store) == -1
 
     assert jobs.submit(store).ended().summary["entries"] == ENTRIES
     assert store.state() == copy.state()
 
 
-def test_a_java_machine_killed_while_workers_delete_takes_all_along_and_nothing_is_lost(
-    tmp_path: Path, jobs: Jobs
-) -> None:
+def test_killing_the_jvm_during_deletes_ends_all_workers_and_loses_nothing(tmp_path: Path, jobs: Jobs) -> None:
     store = PastStore.filled(tmp_path / "store.db", CONSERVATIVE)
     copy = store.copy()
     copy.swept_in_process()
@@ -146,22 +144,22 @@ def test_a_java_machine_killed_while_workers_delete_takes_all_along_and_nothing_
     assert store.state() == copy.state()
 
 
-def test_a_driver_that_waits_for_the_store_dies_with_its_java_machine(tmp_path: Path, jobs: Jobs) -> None:
+def test_a_driver_that_waits_for_the_store_ends_with_its_jvm(tmp_path: Path, jobs: Jobs) -> None:
     """It is not talking to Java at that moment, so it would not notice by itself."""
     store = PastStore.filled(tmp_path / "store.db", THOROUGH)
-    with store.nobody_else_writes():
+    with store.writers_blocked():
         job = jobs.submit(store, sqlite_busy_timeout_s=2 * PATIENCE_S)
         job.wait_for("a driver that wants to write", lambda: job.driver_in(store))
         _, left = psutil.wait_procs(job.kill(), PATIENCE_S)
     assert left == []
 
 
-def test_two_jobs_at_once_on_one_shard_do_no_harm(tmp_path: Path, jobs: Jobs) -> None:
+def test_two_concurrent_jobs_on_one_shard_are_safe(tmp_path: Path, jobs: Jobs) -> None:
     store = PastStore.filled(tmp_path / "store.db", THOROUGH, unfinished=True)
     copy = store.copy()
     copy.swept_in_process()
 
-    with store.nobody_else_writes():
+    with store.writers_blocked():
         both = [jobs.submit(store, sqlite_busy_timeout_s=2 * PATIENCE_S) for _ in range(2)]
         for job in both:
             job.wait_for("a driver that wants to write", partial(job.driver_in, store))

@@ -1,4 +1,4 @@
-"""The scan as a job: the same as in process, and cut off in the middle it goes on where it was."""
+"""The scan as a job: the same as in process, and an interrupted scan resumes at its position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.sqlite import SQLiteStore
 from tests.spark.submitting import PATIENCE_S, SWEEP_TS, Job, Jobs, PastStore
-from tests.support.deep import deep_cell
+from tests.support.deep_cell import deep_cell
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -55,10 +55,10 @@ def standing(store: PastStore) -> Standing:
 
 
 SURE = ("cells", "held", "waiting", "ranges", "ranges_done", "stopped")
-"""What was deleted by a page that was not entered any more is counted by nobody."""
+"""Deletes of a page that was not recorded before the end are not counted."""
 
 
-def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_examined_again(
+def test_the_run_of_a_killed_driver_is_resumed_and_no_finished_range_is_scanned_again(
     tmp_path: Path, jobs: Jobs
 ) -> None:
     store = PastStore.filled(tmp_path / "store.db", SweepStrategy.CONSERVATIVE, unfinished=True)
@@ -90,9 +90,9 @@ def test_a_driver_killed_in_the_middle_is_taken_up_and_no_finished_range_is_exam
     )
     assert ended.summary["workers"] >= 2
     assert store.state() == copy.state()
-    assert ended.tells_nobody_elses_data()
-    for said in (job.ended().out, ended.out):
-        assert f"run={before.run.id} " in said, "the id is told at once, not only in the end"
+    assert ended.contains_no_data()
+    for output in (job.ended().out, ended.out):
+        assert f"run={before.run.id} " in output, "the id is reported at once, not only at the end"
     with store.opened() as opened:
         counted = [series for series in Tally(opened).read().series if series.job == "legacy"]
     assert [series.sums["runs"] for series in counted] == [1], "of the job that came to its end"

@@ -21,7 +21,7 @@ from tests.support.command import sweepflow, sweepflow_process
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_operation_answers_on_spark_as_the_file_says(path: Path, spark: SparkSession, sqlite_url: str) -> None:
+def test_every_operation_on_spark_has_the_expected_outcome(path: Path, spark: SparkSession, sqlite_url: str) -> None:
     script = load(path)
     settings = Settings(store=sqlite_url)
     with open_store(sqlite_url, settings) as store:

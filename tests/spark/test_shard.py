@@ -1,4 +1,4 @@
-"""A shard swept on Spark is left as the in-process sweep leaves it, whatever the history."""
+"""A shard swept on Spark is left as the in-process sweep leaves it, for any history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, World, counts, state_of
 
-LOOKED = TableRef.parse("app.looked")
+CHECKED = TableRef.parse("app.looked")
 END = 160_000
 """Three fine partitions, and the beginning of a fourth."""
 
@@ -43,7 +43,7 @@ class Twins:
         self.settings = {name: Settings(store=f"sqlite:///{folder}/{name}.db") for name in ("local", "spark")}
         initialise_store(self.settings["local"].store, self.settings["local"])
         self.world = World(self.opened("local"), self.clock)
-        self.world.store.create_table(LOOKED, TableMetadata(look_before_delete=True))
+        self.world.store.create_table(CHECKED, TableMetadata(look_before_delete=True))
         self.quarantined_ahead = 0
 
     def opened(self, name: str) -> Store:
@@ -58,7 +58,7 @@ class Twins:
         deleted with an earlier batch, and has added a sentinel for it.
         """
         self._copy()
-        before = self.world.store.scan_versions(LOOKED, limit=10_000).items
+        before = self.world.store.scan_versions(CHECKED, limit=10_000).items
         horizon = Horizon(sweep_ts, self.clock.now_ms())
         chosen = SweepOptions(**options)
         in_process = ShardSweep(self.world.store, strategy, 0, horizon, self.clock, chosen)
@@ -79,7 +79,7 @@ class Twins:
         assert quarantined <= also_quarantined
         self.quarantined_ahead = len(also_quarantined - quarantined)
         assert not self.quarantined_ahead or here.stopped
-        read_first, also_read = (state.pop(str(LOOKED)) for state in (ours, theirs))
+        read_first, also_read = (state.pop(str(CHECKED)) for state in (ours, theirs))
         assert set(read_first) <= set(also_read)
         outcomes = CommitTable(self.world.store).outcomes([each.ts for each in before if each.ts >= 0])
         aborted = {each.cell for each in before if outcomes.get(each.ts) == ABORTED}
@@ -105,11 +105,11 @@ def twins(spark: SparkSession, tmp_path: Path) -> Twins:
 
 
 def a_random_history(world: World, rng: random.Random) -> None:
-    """Overwrites, deletes, aborted and unfinished writes, transactions in dedicated rows, entries nobody can read."""
+    """Overwrites, deletes, aborted and unfinished writes, transactions in dedicated rows, unreadable entries."""
     cells = [Cell(b"row-%d" % (n // 3), b"col-%d" % (n % 3)) for n in range(30)]
     many = [Cell(b"row-%d" % (n % 7), b"many-%d" % n) for n in range(70)]
     for number, start in enumerate(sorted(rng.sample(range(1, END), 60))):
-        table = rng.choice((TableRef.parse("app.items"), THOROUGH_TABLE, LOOKED))
+        table = rng.choice((TableRef.parse("app.items"), THOROUGH_TABLE, CHECKED))
         commit = rng.choice((start + 1, start + 1, start + 1, start + 40_000, -1, None))
         chosen = many if number % 20 == 7 else rng.sample(cells, rng.randint(1, 6))
         world.write(start, commit, chosen, table=table, delete=rng.random() < 0.2)
@@ -119,11 +119,11 @@ def a_random_history(world: World, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 40))])
-def test_random_histories_are_left_alike(twins: Twins, seed: int) -> None:
+def test_both_engines_leave_the_same_state_for_random_histories(twins: Twins, seed: int) -> None:
     rng = random.Random(seed)
     world = twins.world
     a_random_history(world, rng)
-    world.protect("at", rng.randrange(END), table=rng.choice((THOROUGH_TABLE, LOOKED)))
+    world.protect("at", rng.randrange(END), table=rng.choice((THOROUGH_TABLE, CHECKED)))
     world.protect("after", rng.randrange(END), Mode.AFTER)
     for strategy in (CONSERVATIVE, THOROUGH):
         here, there = twins.sweep(rng.randrange(40_000, END), strategy, batch=rng.choice((10, 60, 100_000)))
@@ -144,7 +144,7 @@ def test_random_histories_are_left_alike(twins: Twins, seed: int) -> None:
     assert not world.parked(THOROUGH)
 
 
-def test_two_workers_read_and_delete_what_is_much(twins: Twins) -> None:
+def test_two_workers_share_a_large_shard(twins: Twins) -> None:
     for start in range(1, 101):
         twins.world.write(start, start + 1000, [Cell(b"row-%03d" % (n + start), b"c") for n in range(40)])
     here, there = twins.sweep(5_000)
@@ -164,7 +164,7 @@ def test_a_dry_run_counts_the_same_and_changes_nothing(twins: Twins) -> None:
     assert state_of(twins.world.store) == before
 
 
-def test_a_budget_of_entries_ends_both_at_the_same_place(twins: Twins) -> None:
+def test_a_budget_of_entries_ends_both_engines_at_the_same_position(twins: Twins) -> None:
     for start in range(1, 40):
         twins.world.write(start, start + 1)
     here, there = twins.sweep(100, budget=Budget(entries=10))
@@ -178,14 +178,14 @@ def test_a_budget_smaller_than_a_transaction_still_gets_through(twins: Twins) ->
     assert twins.world.progress() == 99
 
 
-def test_the_cap_on_tombstones_ends_both_before_the_same_start(twins: Twins) -> None:
+def test_the_cap_on_tombstones_ends_both_engines_before_the_same_start(twins: Twins) -> None:
     for start in range(1, 30):
         twins.world.write(start, start + 1, [Cell(b"hot", b"%d" % start)])
     here, there = twins.sweep(100, budget=Budget(tombstones_per_partition=12))
     assert (there.stopped, there.progress) == (here.stopped, here.progress) == ("tombstones", 12)
 
 
-def test_a_blocked_start_stops_both_and_all_behind_it_are_counted(twins: Twins) -> None:
+def test_a_blocked_start_stops_both_engines_and_later_entries_are_counted(twins: Twins) -> None:
     twins.world.write(10, 11)
     twins.world.write(20, 150_500)
     twins.world.write(30, 31, [Cell(b"r", b"%d" % n) for n in range(60)])
@@ -195,7 +195,7 @@ def test_a_blocked_start_stops_both_and_all_behind_it_are_counted(twins: Twins) 
     assert (there.blocked, there.progress) == (here.blocked, here.progress) == (1 + 60 + 165, 19)
 
 
-def test_a_large_hold_is_let_go_by_several_workers_at_once(twins: Twins) -> None:
+def test_a_large_hold_is_released_by_several_workers_concurrently(twins: Twins) -> None:
     twins.world.protect("backup", 5)
     for start in range(10, 60):
         twins.world.write(start, start + 100, [Cell(b"row-%03d" % n, b"c") for n in range(30)])

@@ -1,4 +1,4 @@
-"""Exports on a real Spark: what a reader saw, whatever goes on meanwhile, and nothing that is half done."""
+"""Exports on a real Spark: the snapshot of a reader, also during concurrent writes, and never a partial one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.protecting import protecting
 from sweep_tasks.store import Store
 from sweep_tasks.tables.catalog import Catalog
-from tests.spark.shop import CARTS, CELLS, ELSEWHERE, EMPTY, FILLED, NOTES, ORDERS, Shop, exported
+from tests.spark.shop import CARTS, CELLS, EMPTY, FILLED, NOTES, ORDERS, REMOTE_ROOT, Shop, exported
 from tests.spark.submitting import PATIENCE_S, Jobs
 from tests.support.disk import Disk
 
@@ -72,7 +72,7 @@ def exporter(spark: SparkSession, shop: Shop, tmp_path: Path) -> Exporter:
 
 
 class Busy(threading.Thread):
-    """Writes and sweeps, with a connection of its own, until it is told to stop."""
+    """Writes and sweeps, with a connection of its own, until it is stopped."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Busy(threading.Thread):
         assert self.error is None, self.error
 
 
-def test_an_export_is_what_a_reader_saw_while_writing_and_sweeping_go_on(exporter: Exporter, shop: Shop) -> None:
+def test_an_export_matches_a_snapshot_read_during_writes_and_sweeps(exporter: Exporter, shop: Shop) -> None:
     shop.write(random.Random(1), 60)
     with protecting(shop.store, shop.settings, SHOP) as ts:
         seen = shop.view(ts, IN_SHOP)
@@ -111,7 +111,7 @@ def test_an_export_is_what_a_reader_saw_while_writing_and_sweeping_go_on(exporte
             while busy.rounds < 2 and busy.is_alive():
                 busy.join(0.01)
             summary = exporter.at(ts, "export")
-        assert busy.rounds > 2, "nothing went on meanwhile"
+        assert busy.rounds > 2, "nothing ran meanwhile"
         assert shop.threshold(CARTS) > ts
         assert exporter.shown("export") == seen
         assert shop.view(ts, IN_SHOP) == seen
@@ -147,9 +147,7 @@ def test_a_full_export_and_increments_show_what_a_full_one_at_the_end_shows(
     assert last["since"] == "../3"
 
 
-def test_an_increment_holds_what_has_changed_and_what_is_gone_though_its_marker_was_swept(
-    exporter: Exporter, shop: Shop
-) -> None:
+def test_an_increment_contains_changes_and_removals_whose_markers_were_swept(exporter: Exporter, shop: Shop) -> None:
     first, second, third, *_ = CELLS
     with shop.manager.transaction() as tx:
         tx.put_many(CARTS, {first: b"stays", second: b"changes", third: b"goes"})
@@ -173,24 +171,24 @@ def test_an_increment_holds_what_has_changed_and_what_is_gone_though_its_marker_
     assert exporter.shown("nothing") == exporter.shown("increment")
 
 
-def test_tables_may_come_go_and_come_back_between_exports(exporter: Exporter, shop: Shop) -> None:
+def test_tables_may_be_created_dropped_and_created_again_between_exports(exporter: Exporter, shop: Shop) -> None:
     catalog = Catalog(shop.store)
     rng = random.Random(5)
     shop.write(rng, 40)
     exporter.now("0", ("shop.orders", "shop.carts"))
     shop.write(rng, 20)
     exporter.now("1", ("shop.orders", "billing.*"), since="0")
-    assert set(exporter.shown("1")) == {str(ORDERS), str(ELSEWHERE)}
+    assert set(exporter.shown("1")) == {str(ORDERS), str(REMOTE_ROOT)}
     catalog.drop(ORDERS)
     catalog.create(ORDERS, TableMetadata(SweepStrategy.THOROUGH))
-    shop.write(rng, 20, [CARTS, ELSEWHERE])
+    shop.write(rng, 20, [CARTS, REMOTE_ROOT])
     with shop.manager.transaction() as tx:
-        tx.put_many(ORDERS, {CELLS[0]: b"anew"})
+        tx.put_many(ORDERS, {CELLS[0]: b"again"})
         tx.delete_many(CARTS, CELLS[:30])
     with protecting(shop.store, shop.settings, ["*.*"]) as ts:
         exporter.at(ts, "2", ("shop.*", "billing.bills"), since="1")
         assert exporter.shown("2") == shop.view(ts, [*FILLED, EMPTY])
-        assert exporter.shown("2")[str(ORDERS)] == {CELLS[0]: b"anew"}
+        assert exporter.shown("2")[str(ORDERS)] == {CELLS[0]: b"again"}
 
 
 def test_exports_can_be_moved_together(exporter: Exporter, shop: Shop, tmp_path: Path) -> None:
@@ -213,15 +211,13 @@ def test_a_timestamp_that_was_swept_is_refused_and_leaves_nothing(exporter: Expo
     assert list(exporter.folder.iterdir()) == []
 
 
-def test_an_export_that_is_there_is_not_made_again_and_another_is_not_put_in_its_place(
-    exporter: Exporter, shop: Shop
-) -> None:
+def test_an_existing_export_is_neither_repeated_nor_replaced(exporter: Exporter, shop: Shop) -> None:
     shop.write(random.Random(1), 10)
     with protecting(shop.store, shop.settings, SHOP) as ts:
-        made = exporter.at(ts, "export")
+        created = exporter.at(ts, "export")
         again = exporter.at(ts, "export")
-        assert (made["made"], again["made"]) == (True, False)
-        assert {**made, "made": False, "seconds": {}} == again
+        assert (created["created"], again["created"]) == (True, False)
+        assert {**created, "created": False, "seconds": {}} == again
         with pytest.raises(AlreadyExists) as refused:
             exporter.at(ts, "export", ("shop.orders",))
         assert (refused.value.details["folder"], refused.value.details["ts"]) == (exporter.folder / "export", ts)

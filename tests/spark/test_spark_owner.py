@@ -42,7 +42,7 @@ with SparkContext(conf=conf) as context:
 
 
 class Application(NamedTuple):
-    """A driver that does nothing until it is told to end."""
+    """A driver that does nothing until it is signalled to end."""
 
     process: subprocess.Popen[str]
     app_id: str
@@ -123,7 +123,7 @@ def until(answer: Answer, app_id: str, **pages: str) -> None:
     assert eventually(lambda: asked(app_id, **pages) is answer), asked(app_id, **pages)
 
 
-def test_a_running_application_is_told_from_one_that_has_ended_or_died_and_from_a_stranger(tmp_path: Path) -> None:
+def test_running_ended_dead_and_unknown_applications_are_distinguished(tmp_path: Path) -> None:
     events = tmp_path / "events"
     events.mkdir()
     with ExitStack() as running:

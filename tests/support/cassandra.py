@@ -1,6 +1,6 @@
 """A real Cassandra for tests, started once for the session: import the fixture you need into your conftest.
 
-A test is skipped only where Cassandra can't be installed, and the reason says how to change that. In CI it fails.
+A test is skipped only where Cassandra can't be installed, and the reason explains how to change that. In CI it fails.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def _written(stream: TextIO, behind: BytesIO) -> str:
 
 
 def _typed_error(ended: BaseException | None) -> SweepflowError | None:
-    """The command turns its error into an exit code. The error is the cause of that."""
+    """The command converts its error into an exit code. The error is the cause of that."""
     while ended is not None and not isinstance(ended, SweepflowError):
         ended = ended.__cause__ or ended.__context__
     return ended

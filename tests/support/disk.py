@@ -1,4 +1,4 @@
-"""The order in which this process syncs and renames files: the real calls, each recorded after it was made."""
+"""The order in which this process syncs and renames files: the real calls, each recorded after it returned."""
 
 from __future__ import annotations
 

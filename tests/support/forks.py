@@ -21,9 +21,9 @@ def in_child(work: Callable[[], Any]) -> Any:
     child = fork(lambda: tell(write, work()))
     os.close(write)
     with open(read) as answer:
-        told = answer.read()
+        reported = answer.read()
     assert os.waitpid(child, 0)[1] == 0
-    return json.loads(told)
+    return json.loads(reported)
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -61,7 +61,7 @@ class Family:
     """A first process and everything it forks, and a test that reads their output and controls when they continue."""
 
     def __init__(self) -> None:
-        self._told, self._telling = os.pipe()
+        self._output, self._input = os.pipe()
         self._go, self._going = os.pipe()
         self._leave, self._leaving = os.pipe()
         self._heard = b""
@@ -72,7 +72,7 @@ class Family:
     @contextmanager
     def started(self, work: Callable[[Family], object]) -> Iterator[Family]:
         self.first = fork(lambda: self._begin(work))
-        for end in (self._telling, self._go, self._leave):
+        for end in (self._input, self._go, self._leave):
             os.close(end)
         try:
             yield self
@@ -80,20 +80,20 @@ class Family:
             for end in (self._going, self._leaving):
                 os.close(end)
             self.hear_all()
-            os.close(self._told)
+            os.close(self._output)
             with suppress(ChildProcessError):
                 self.wait_for_first()
 
     def _begin(self, work: Callable[[Family], object]) -> None:
-        for end in (self._told, self._going, self._leaving):
+        for end in (self._output, self._going, self._leaving):
             os.close(end)
         work(self)
 
     def hear(self, within_s: float = PATIENCE_S) -> Any:
         """The next line of any of them; None when the last one has ended."""
         while b"\n" not in self._heard:
-            assert select.select([self._told], [], [], within_s)[0], "no process wrote anything"
-            more = os.read(self._told, 65_536)
+            assert select.select([self._output], [], [], within_s)[0], "no process wrote anything"
+            more = os.read(self._output, 65_536)
             if not more:
                 return None
             self._heard += more
@@ -105,10 +105,10 @@ class Family:
         return list(iter(self.hear, None))
 
     def release(self, count: int) -> None:
-        """Let this many children continue."""
+        """Release this many children."""
         os.write(self._going, b"." * count)
 
-    def let_first_leave(self) -> None:
+    def release_first(self) -> None:
         os.write(self._leaving, b".")
 
     def wait_for_first(self) -> int:
@@ -117,7 +117,7 @@ class Family:
     # --- for its members ----------------------------------------------------------------------------------------
 
     def tell(self, **document: Any) -> None:
-        tell(self._telling, document)
+        tell(self._input, document)
 
     def wait_for_release(self) -> None:
         if not os.read(self._go, 1):

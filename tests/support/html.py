@@ -52,10 +52,10 @@ class _Reader(HTMLParser):
         self._open = [page]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        made = Element(tag, {name: value or "" for name, value in attrs})
-        self._open[-1].inside.append(made)
+        created = Element(tag, {name: value or "" for name, value in attrs})
+        self._open[-1].inside.append(created)
         if tag not in _WITHOUT_END:
-            self._open.append(made)
+            self._open.append(created)
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop().tag == tag, f"</{tag}> ends something else"

@@ -36,19 +36,19 @@ with open_store(url, settings) as inner:
 class LateWriter:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.start = self._told("waits")
+        self.start = self._read("waits")
 
     def commit(self) -> int:
-        """Let it continue. Returns the commit timestamp."""
+        """Release the writer. Return the commit timestamp."""
         assert self._process.stdin
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return self._told("committed")
+        return self._read("committed")
 
-    def _told(self, what: str) -> int:
+    def _read(self, what: str) -> int:
         assert self._process.stdout
         line = self._process.stdout.readline()
-        assert line.startswith(what), f"it said {line!r} and not {what}"
+        assert line.startswith(what), f"it printed {line!r} and not {what}"
         return int(line.split()[-1])
 
 

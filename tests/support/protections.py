@@ -12,5 +12,5 @@ from sweep_tasks.store import Store
 def protect_often(store: Store, table: TableRef, times: int) -> None:
     ledger, now_ms = Ledger(store), SystemClock().now_ms()
     for number in range(times):
-        made = Record(f"backup-{number}", 5, Mode.AT, (Target(table),), State.ACCEPTED, created_ms=now_ms)
-        ledger.change(made.id, lambda _, made=made: made)  # type: ignore[misc]
+        created = Record(f"backup-{number}", 5, Mode.AT, (Target(table),), State.ACCEPTED, created_ms=now_ms)
+        ledger.change(created.id, lambda _, created=created: created)  # type: ignore[misc]

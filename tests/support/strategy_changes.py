@@ -61,7 +61,7 @@ def check_a_writer_of_the_old_strategy(
         after = TimestampService(store).fresh()
     left = store.timestamps(TABLE, [CELL]).get(CELL, [])
     replaced = [ts for ts in left if 0 <= ts < writer.start]
-    assert len(replaced) == (not queued), "what it replaced is gone if an entry leads there"
+    assert len(replaced) == (not queued), "what it replaced is removed if an entry leads there"
     marker_stays = not value and old is not SweepStrategy.THOROUGH
     assert (writer.start in left) == (bool(value) or marker_stays)
     LegacySweep(store, settings, SystemClock()).sweep(LegacyOrder(TABLE, ranges=2))

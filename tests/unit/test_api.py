@@ -151,7 +151,7 @@ class TestTransactions:
         assert db.run(increment) == b"6"
         assert attempts == [b"1", b"6"]
 
-    def test_the_second_to_commit_is_told_so(self, db: Database) -> None:
+    def test_the_second_commit_fails_with_a_conflict(self, db: Database) -> None:
         tx = db.transaction()
         tx.put("shop.orders", b"one", b"state", b"mine")
         put(db, b"theirs")
@@ -170,8 +170,8 @@ class TestTransactions:
 
 class TestTables:
     def test_they_are_created_listed_changed_and_dropped(self, db: Database) -> None:
-        made = db.tables.create("shop.carts", "thorough", conflicts="none", retention_s=60, look_before_delete=True)
-        assert (made.strategy, made.retention_s, made.look_before_delete) == (SweepStrategy.THOROUGH, 60, True)
+        created = db.tables.create("shop.carts", "thorough", conflicts="none", retention_s=60, look_before_delete=True)
+        assert (created.strategy, created.retention_s, created.look_before_delete) == (SweepStrategy.THOROUGH, 60, True)
         assert set(db.tables.list()) == {ORDERS, TableRef.parse("shop.carts")}
         assert db.tables.set_strategy("shop.carts", "conservative").strategy is SweepStrategy.CONSERVATIVE
         assert db.tables.set_retention("shop.carts", None).retention_s is None
@@ -202,7 +202,7 @@ class TestTables:
             db.tables.create("shop.carts", conflicts="sometimes")
         assert set(db.tables.list()) == {ORDERS}
 
-    def test_reasons_are_on_record(self, shared: Database, tmp_path: Path) -> None:
+    def test_reasons_are_recorded(self, shared: Database, tmp_path: Path) -> None:
         shared.tables.truncate("shop.orders", reason="a new season")
         with sweep_tasks.connect(f"sqlite:///{tmp_path}/shared.db") as again:
             last = Journal(again._store).last()[0]
@@ -284,7 +284,7 @@ class TestProtections:
 
 
 class TestTheTracker:
-    def test_it_says_as_of_when_it_knows(self, db: Database) -> None:
+    def test_it_reports_the_time_of_its_last_read(self, db: Database) -> None:
         first = db.tracker.known()
         assert first.records == ()
         db.protect("shop.orders", id="backup")
@@ -360,7 +360,7 @@ class TestThreadsAndForks:
         with shared.transaction() as tx:
             assert [tx.get("shop.orders", b"%d" % number, b"count") for number in (0, 1)] == [b"10", b"10"]
 
-    def test_a_forked_child_goes_on_with_it_and_nothing_is_lost(self, shared: Database) -> None:
+    def test_a_forked_child_continues_to_use_the_handle_and_nothing_is_lost(self, shared: Database) -> None:
         put(shared, b"before")
         child = os.fork()
         if not child:  # only `_exit` ends it: the rest of the tests is the parent's

@@ -74,14 +74,14 @@ def test_nodetool_gets_no_secret() -> None:
 def test_a_command_that_leads_to_a_node_gets_no_secret(tmp_path: Path) -> None:
     reach = Reach(("sh", "-c", f'env > {tmp_path}/said; exec "$@"', "through"))
     assert set(reach.stands([tmp_path])) == {tmp_path}
-    check((tmp_path / "said").read_text())
+    check((tmp_path / "output").read_text())
 
 
-def check(said: str) -> None:
-    got = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+def check(output: str) -> None:
+    got = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     assert got.keys() >= NEEDED
     assert not got.keys() & {*OURS, *OTHERS}
-    assert VALUE not in said
+    assert VALUE not in output
 
 
 def test_sstabledump_gets_no_secret(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_sstabledump_gets_no_secret(tmp_path: Path) -> None:
     tools = Tools(("sh", "-c", f"env > {tmp_path}/said"))
     with pytest.raises(SSTableUnreadable):
         list(entries_of(SSTable.at(folder / "nb-1-big-Data.db"), tools))
-    check((tmp_path / "said").read_text())
+    check((tmp_path / "output").read_text())
 
 
 def calls() -> Iterator[tuple[str, ast.Call]]:
@@ -104,7 +104,7 @@ def calls() -> Iterator[tuple[str, ast.Call]]:
 STARTS = {"subprocess.run", "subprocess.Popen", "subprocess.check_output", "subprocess.check_call", "psutil.Popen"}
 
 
-def test_no_program_is_started_with_all_that_we_know() -> None:
+def test_no_program_inherits_the_whole_environment() -> None:
     found = list(calls())
-    assert len(found) > 8, "they are started in another way now: look for that"
+    assert len(found) > 8, "they are started in another way now: search for that"
     assert [where for where, call in found if "env" not in {word.arg for word in call.keywords}] == []

@@ -166,7 +166,7 @@ class TestNodes:
         example = str(refused.value)[str(refused.value).index("{") :]
         assert self.given(monkeypatch, example).compaction_nodes
 
-    def test_one_whose_files_are_out_of_reach_says_so_in_so_many_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_node_with_unreachable_files_is_marked_explicitly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         settings = self.given(monkeypatch, '{"c1": {"data": [], "nodetool": "nodetool -h c1"}}')
         assert settings.compaction_nodes["c1"].data == ()
         inherited = as_environment(settings)["SWEEPFLOW_COMPACTION_NODES"]

@@ -1,4 +1,4 @@
-"""The documentation says what is true."""
+"""The documentation matches the code."""
 
 from __future__ import annotations
 

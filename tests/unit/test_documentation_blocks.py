@@ -140,7 +140,7 @@ END
             ("first\n…\nlast\n", "first\nlast\nmore\n", False, False),
         ],
     )
-    def test_what_is_shown_must_be_what_is_printed(
+    def test_shown_output_must_equal_printed_output(
         self, shown: str, printed: str, numbers_vary: bool, matches: bool
     ) -> None:
         assert bool(expected(shown, numbers_vary).fullmatch(printed)) is matches

@@ -123,7 +123,7 @@ def commands_of(names: tuple[str, ...]) -> set[str]:
         ("sweep --dry", False),
     ],
 )
-def test_a_command_is_told_from_what_only_looks_like_one(words: str, expected: bool) -> None:
+def test_a_command_is_distinguished_from_similar_text(words: str, expected: bool) -> None:
     assert is_a_command(words.split()) is expected
 
 
@@ -142,7 +142,7 @@ def test_the_version_in_the_documentation_is_that_of_the_project() -> None:
 # --- what a contributor looks for -------------------------------------------------------------------------------------
 
 
-def test_the_table_of_packages_names_every_package_and_nothing_that_is_gone() -> None:
+def test_the_table_of_packages_names_every_package_and_no_removed_one() -> None:
     _, _, table = text_of("CONTRIBUTING.md").partition("## Where things are")
     first_cells = re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
     named: set[Path] = set()

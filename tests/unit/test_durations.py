@@ -8,15 +8,15 @@ from sweep_tasks.texts import short, words
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "reported"),
     [(None, "unknown"), (0, "0 s"), (59, "59 s"), (3_660, "1 h 1 min"), (3_601, "1 h 1 s"), (90_000, "1 d 1 h")],
 )
-def test_it_is_told_in_its_two_greatest_units(seconds: int | None, told: str) -> None:
-    assert short(seconds) == told
+def test_a_duration_is_shown_in_its_two_greatest_units(seconds: int | None, reported: str) -> None:
+    assert short(seconds) == reported
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "reported"),
     [
         (0, "0 seconds"),
         (0.4, "0 seconds"),
@@ -27,5 +27,5 @@ def test_it_is_told_in_its_two_greatest_units(seconds: int | None, told: str) ->
         (30 * 86_400, "4 weeks 2 days"),
     ],
 )
-def test_in_words_too(seconds: float, told: str) -> None:
-    assert words(seconds) == told
+def test_durations_in_words(seconds: float, reported: str) -> None:
+    assert words(seconds) == reported

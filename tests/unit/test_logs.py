@@ -1,4 +1,4 @@
-"""Log lines carry who is at work, and never anybody's data."""
+"""Log lines contain the context of the task, and never data of users."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_comes_as_bytes_is_told_by_its_length(capsys: pytest.CaptureFixture[str], form: LogFormat) -> None:
+def test_bytes_are_logged_by_their_length(capsys: pytest.CaptureFixture[str], form: LogFormat) -> None:
     configure_logs(form)
     structlog.get_logger().info("met", cell=Cell(ROW, COLUMN), values={"v": VALUE}, several=[VALUE], plain="yes")
-    said = capsys.readouterr().err
-    assert "conspicuous" not in said
-    assert "<15 bytes>" in said
-    assert "yes" in said
+    printed = capsys.readouterr().err
+    assert "conspicuous" not in printed
+    assert "<15 bytes>" in printed
+    assert "yes" in printed
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -52,10 +52,10 @@ def test_a_line_is_one_line_and_drives_no_terminal(capsys: pytest.CaptureFixture
     configure_logs(form)
     nasty = "a\x1b[2J\u202eb\nc"
     structlog.get_logger().info(nasty, by=nasty, several=[nasty], error=ValueError(nasty), long="x" * 10_000)
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said.rstrip("\n").isprintable()
-    assert len(said) < 5_000
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert printed.rstrip("\n").isprintable()
+    assert len(printed) < 5_000
 
 
 @pytest.mark.parametrize(
@@ -88,41 +88,41 @@ def test_within_airflow_too_and_for_loggers_that_were_there_before() -> None:
     assert b"conspicuous" not in out.getvalue()
 
 
-def test_a_line_is_one_json_document_with_whoever_is_at_work(
+def test_a_line_is_one_json_document_with_the_context_of_the_task(
     capsys: pytest.CaptureFixture[str], memory: MemoryStore, clock: ManualClock
 ) -> None:
-    """A sweep that has something to say: a copy is missing."""
+    """A sweep that logs something: a replica is missing."""
     configure_logs("json")
     world = World(FaultyStore(memory, before=miss_a_replica(False)), clock)
     for start in (10, 20):
         world.write(start, start + 1, [Cell(ROW, COLUMN)], table=THOROUGH_TABLE, delete=True)
     with at_work(run="scheduled__now"):
         world.sweep(100, THOROUGH)
-    said = capsys.readouterr().err
-    (line,) = [json.loads(each) for each in said.splitlines()]
+    printed = capsys.readouterr().err
+    (line,) = [json.loads(each) for each in printed.splitlines()]
     assert (line["level"], line["table"], line["markers"]) == ("info", str(THOROUGH_TABLE), 1)
     assert (line["run"], line["strategy"], line["shard"]) == ("scheduled__now", "thorough", 0)
     assert line["timestamp"].endswith("Z")
-    assert "conspicuous" not in said
+    assert "conspicuous" not in printed
 
 
-def told(text: str) -> list[str]:
+def reported(text: str) -> list[str]:
     """Every way in which the conspicuous bytes could have got out."""
     forms = [form for name in (ROW, COLUMN, VALUE) for form in (name.decode(), name.hex(), repr(name)[2:-1])]
     return [form for form in forms if form in text]
 
 
-def test_nothing_that_an_operator_runs_tells_rows_columns_or_values(sqlite_url: str) -> None:
-    """Sweeps with everything that makes them talk: parked, quarantined, blocked, aborted, protected; and what looks at
+def test_no_command_of_an_operator_logs_rows_columns_or_values(sqlite_url: str) -> None:
+    """Sweeps with everything that makes them log: parked, quarantined, blocked, aborted, protected; and what reads
     it afterwards. Only who names a cell is shown it."""
     table = TableRef.parse("app.items")
     with open_store(sqlite_url, Settings()) as store:
         store.create_table(table, TableMetadata(SweepStrategy.THOROUGH))
         with TransactionManager(store, queue=QueueWriter(store), renew_leases=False) as manager:
-            for turn in range(3):
+            for index in range(3):
                 with manager.transaction() as tx:
-                    tx.put(table, ROW, COLUMN, VALUE + b"%d" % turn)
-                if turn == 1:
+                    tx.put(table, ROW, COLUMN, VALUE + b"%d" % index)
+                if index == 1:
                     assert run("protect", "app.items", "--id", "backup", "--store", sqlite_url).code == 0
             with manager.transaction() as tx:
                 tx.delete(table, ROW, COLUMN)
@@ -138,4 +138,4 @@ def test_nothing_that_an_operator_runs_tells_rows_columns_or_values(sqlite_url: 
     for command in commands:
         for form in ("text", "json"):
             answer = run(*command, "--store", sqlite_url, SWEEPFLOW_LOG_FORMAT=form)
-            assert told(answer.out + answer.err) == [], command
+            assert reported(answer.out + answer.err) == [], command

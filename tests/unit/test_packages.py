@@ -61,7 +61,7 @@ def test_the_lock_holds_exact_versions_and_names_no_address() -> None:
 
 
 def test_every_requirement_has_one_pin_that_satisfies_it(pins: dict[str, list[str]]) -> None:
-    """Direct ones, with all extras, and those that the locked distributions declare in turn."""
+    """Direct ones, with all extras, and the transitive ones of the locked distributions."""
     unsatisfied = [
         (needed_by, str(requirement), versions)
         for needed_by, requirement in requirements(pins)
@@ -142,7 +142,7 @@ class Locked(NamedTuple):
 
 
 def lock(file: str) -> dict[str, Locked]:
-    """By canonical name. Whatever is not a pin with hashes fails here: an address, an option, a path."""
+    """By canonical name. Anything that is not a pin with hashes fails here: an address, an option, a path."""
     found: dict[str, Locked] = {}
     for entry in (ROOT / file).read_text().replace("\\\n", " ").splitlines():
         pin, *hashes = entry.split()

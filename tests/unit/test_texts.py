@@ -28,7 +28,7 @@ def test_tabs_and_line_breaks_are_a_space(line_break: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "plain", "naïve – 読む", "1\u202f234", "👩\u200d💻", "[bold] <b> &"])
-def test_what_people_usually_write_is_shown_as_it_is(text: str) -> None:
+def test_usual_text_is_shown_unchanged(text: str) -> None:
     assert printable(text) == text
     assert printable_lines(text) == text
     assert without_controls("id", text) == text
@@ -48,7 +48,7 @@ def test_lines_stay_lines_and_are_not_cut() -> None:
 
 
 @given(st.text(alphabet=st.characters()))
-def test_whatever_comes_is_one_line_that_can_be_encoded(text: str) -> None:
+def test_any_text_becomes_one_line_that_can_be_encoded(text: str) -> None:
     shown = printable(text)
     shown.encode()
     assert len(shown.splitlines()) <= 1
@@ -56,7 +56,7 @@ def test_whatever_comes_is_one_line_that_can_be_encoded(text: str) -> None:
 
 
 @pytest.mark.parametrize("control", CONTROLS)
-def test_on_the_way_in_it_is_refused_by_the_name_of_its_field(control: str) -> None:
+def test_invalid_text_in_a_request_is_refused_by_the_name_of_its_field(control: str) -> None:
     for check in (one_line, without_controls, checked_id):
         with pytest.raises(BadValue) as refused:
             check("label", f"a{control}b")

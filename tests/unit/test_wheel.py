@@ -61,9 +61,14 @@ def test_the_command_works_on_sqlite(bin_folder: Path, tmp_path: Path) -> None:
 )
 def test_what_needs_an_extra_names_it(bin_folder: Path, tmp_path: Path, command: str, extra: str) -> None:
     done = ended(bin_folder / "sweepflow", "--json", *command.split(), cwd=tmp_path)
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["error"], told["reason"], told["field"]) == (4, "unavailable", "extra_missing", extra)
-    assert f"'sweepflow[{extra}]'" in told["message"]
+    reported = json.loads(done.stdout)
+    assert (done.returncode, reported["error"], reported["reason"], reported["field"]) == (
+        4,
+        "unavailable",
+        "extra_missing",
+        extra,
+    )
+    assert f"'sweepflow[{extra}]'" in reported["message"]
     assert done.stderr == ""
 
 

@@ -42,7 +42,7 @@ def test_no_test_knows_the_wording_of_a_message() -> None:
     assert sorted(found) == []
 
 
-def test_our_errors_are_told_apart_by_their_attributes() -> None:
+def test_errors_are_distinguished_by_their_attributes() -> None:
     """`match` reads the message; class, `code`, `field`, `reason` and the other attributes say the same for good."""
     found = {
         f"{path}:{call.lineno}"
@@ -63,12 +63,12 @@ def test_every_file_that_may_know_wording_is_there() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "assert 'green ideas sleep furiously' in told",
-        "assert told.startswith(f'green ideas sleep furiously of {x}')",
+        "assert 'green ideas sleep furiously' in shown",
+        "assert shown.startswith(f'green ideas sleep furiously of {x}')",
         "with pytest.raises(ValueError, match='green ideas sleep furiously'): ...",
-        "@pytest.mark.parametrize('told', ['green ideas sleep furiously'])\ndef test_x(): ...",
+        "@pytest.mark.parametrize('shown', ['green ideas sleep furiously'])\ndef test_x(): ...",
         "page.get_by_text('green ideas sleep furiously').click()",
-        "told = 'green ideas sleep furiously'\nassert told in said",
+        "shown = 'green ideas sleep furiously'\nassert shown in output",
     ],
 )
 def test_a_sentence_is_found_wherever_it_is_compared(code: str) -> None:
@@ -79,7 +79,7 @@ def test_a_sentence_is_found_wherever_it_is_compared(code: str) -> None:
     "code",
     [
         '"""Green ideas sleep furiously."""',
-        "assert told, 'green ideas sleep furiously'",
+        "assert shown, 'green ideas sleep furiously'",
         "wait_until(ended, 'green ideas sleep furiously')",
     ],
 )

@@ -17,7 +17,7 @@ from tests.interleavings.lifecycle.world import CELLS, A, Event, State, World, v
 NOW = float("inf")
 
 
-class Harm(StrEnum):
+class Violation(StrEnum):
     WRONG_SNAPSHOT = auto()
     """A reader was given something else than its snapshot holds."""
     LOST_COMMIT = auto()
@@ -35,7 +35,7 @@ class Harm(StrEnum):
 
 
 class Problem(NamedTuple):
-    harm: Harm
+    harm: Violation
     where: str
 
 
@@ -59,7 +59,7 @@ class Checks:
         if world.altered is not None and world.row is not None:
             incarnation, strategy = world.altered
             if world.row.incarnation == incarnation and world.row.strategy != strategy:
-                yield Problem(Harm.LOST_CHANGE, f"{strategy} is {world.row.strategy}")
+                yield Problem(Violation.LOST_CHANGE, f"{strategy} is {world.row.strategy}")
         future = world.row, world.tables, world.records
         if future not in self._known_futures:
             self._known_futures[future] = next(self._dead_ends(world), None)
@@ -71,13 +71,13 @@ class Checks:
             since = last_event(world, given.timestamp)
             held = None if since is None or since.gone else (expected(world, since, given.cell, given.timestamp),)
             if held != (given.start,):
-                yield Problem(Harm.WRONG_SNAPSHOT, f"{given}, the snapshot holds {held or 'no table'}")
+                yield Problem(Violation.WRONG_SNAPSHOT, f"{given}, the snapshot holds {held or 'no table'}")
 
     def _lost_commits(self, world: World) -> Iterator[Problem]:
         for commit in world.commits:
             for event in world.history:
                 if commit.start < event.timestamp <= commit.timestamp:
-                    yield Problem(Harm.LOST_COMMIT, f"{commit}, {event}")
+                    yield Problem(Violation.LOST_COMMIT, f"{commit}, {event}")
 
     def _wrong_reads(
         self, world: World, timestamp: float, must_answer: bool, protected: bool = False
@@ -85,7 +85,7 @@ class Checks:
         """A reader at this timestamp that finds the table, reads and validates at once, from either replica."""
         row, since = world.row, last_event(world, timestamp)
         there = since is not None and not since.gone
-        harm = Harm.BROKEN_PROTECTION if protected else Harm.WRONG_PRESENT
+        harm = Violation.BROKEN_PROTECTION if protected else Violation.WRONG_PRESENT
         if row is None or not self._may_read(world, timestamp, protected):
             if there and must_answer:
                 yield Problem(harm, f"at {timestamp}: an error")
@@ -114,19 +114,19 @@ class Checks:
         if row is not None and row.state is not State.GONE:
             end, after = alone(world, protocol.empty(State.TRUNCATING, "new"))
             if end not in ("done", "refused") or after.row is None or after.row.state is not State.ACTIVE:
-                yield Problem(Harm.DEAD_END, f"a truncate ends with {end} and leaves {after.row}")
+                yield Problem(Violation.DEAD_END, f"a truncate ends with {end} and leaves {after.row}")
             end, after = alone(world, protocol.read(A))
             if end != "done" or not self._can_write(after):
-                yield Problem(Harm.DEAD_END, f"a read ends with {end}, or a write after it fails")
+                yield Problem(Violation.DEAD_END, f"a read ends with {end}, or a write after it fails")
             end, world = alone(world, protocol.empty(State.DROPPING, "new", True))
             if end != "done" or (world.row is not None and world.row.state is not State.GONE):
-                yield Problem(Harm.DEAD_END, f"a drop by force ends with {end}")
+                yield Problem(Violation.DEAD_END, f"a drop by force ends with {end}")
         if world.row is None or world.row.state is State.GONE:
             end, world = alone(world, protocol.create())
             if end != "done" or not self._can_write(world):
-                yield Problem(Harm.DEAD_END, f"a create ends with {end}, or a write after it fails")
+                yield Problem(Violation.DEAD_END, f"a create ends with {end}, or a write after it fails")
             if world.row is not None and any(table < world.row.incarnation for table in world.tables):
-                yield Problem(Harm.LITTER, f"physical tables {sorted(world.tables)}, {world.row}")
+                yield Problem(Violation.LITTER, f"physical tables {sorted(world.tables)}, {world.row}")
 
     def _can_write(self, world: World) -> bool:
         end, after = alone(world, self._protocol.write(A))

@@ -1,4 +1,4 @@
-"""Reversals that do no harm, with the reason for each. They are not counted among the orders that are found."""
+"""Reversals that break no invariant, with the reason for each. They are not counted among the orders that are found."""
 
 # ruff: noqa: ARG002 (a clause does not use all that its variants need)
 from __future__ import annotations
@@ -71,9 +71,9 @@ class PagesUpToTheTimestamp(Harmless):
 
 
 class LostAnswersFoundInTheRow(Harmless):
-    """An attempt that is not told whether its compare-and-set took place reads the row. Its announcement is known by
+    """An attempt that does not learn whether its compare-and-set took place reads the row. Its announcement is known by
     its owner. A truncate is decided where the mark is at or above F, its own or a later one: deleting below F is right
-    either way. A drop is decided where the table is gone, or was created again."""
+    either way. A drop is decided if the table is dropped or was created again."""
 
     scenario = on(ACTIVE, TRUNCATE, DROP, PROTECT)
 

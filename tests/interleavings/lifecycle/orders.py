@@ -1,7 +1,7 @@
-"""Orders turned round and clauses left out, in truncate and drop: each does harm.
+"""Reversed orders and omitted clauses in truncate and drop: each breaks an invariant.
 
-Every class replaces one clause of the protocol and names the processes that it harms. Reversals that do no harm are in
-`harmless.py`.
+Every class replaces one clause of the protocol and names the processes that find the violation. Reversals without one
+are in `harmless.py`.
 """
 
 # ruff: noqa: ARG002 (a clause does not use all that its variants need)
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tests.interleavings.lifecycle.checks import Harm
+from tests.interleavings.lifecycle.checks import Violation
 from tests.interleavings.lifecycle.protocol import Claim, Protocol, Steps, Then
 from tests.interleavings.lifecycle.scenarios import (
     ACTIVE,
@@ -42,7 +42,7 @@ from tests.interleavings.lifecycle.world import (
 
 class Wrong(Protocol):
     scenario: ClassVar[Scenario]
-    harm: ClassVar[Harm]
+    harm: ClassVar[Violation]
 
 
 # --- truncate and drop ------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class TimestampBeforeTheAnnouncement(Wrong):
     """A snapshot taken in between reads one cell before the truncate and the other one after it."""
 
     scenario = on(ACTIVE, TRUNCATE, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def claim(self, row: Row, kind: State, owner: str) -> Steps:
         timestamp: int = yield fresh()
@@ -66,14 +66,14 @@ class TimestampBeforeTheAnnouncementWithAWriter(TimestampBeforeTheAnnouncement):
     """A writer that started before it and commits after it passes both checks, and is emptied away."""
 
     scenario = on(ACTIVE, TRUNCATE, WRITE)
-    harm = Harm.LOST_COMMIT
+    harm = Violation.LOST_COMMIT
 
 
 class AnnouncementWithoutCompare(Wrong):
     """A change of strategy since the row was read is undone by the announcement."""
 
     scenario = on(ACTIVE, TRUNCATE, ALTER)
-    harm = Harm.LOST_CHANGE
+    harm = Violation.LOST_CHANGE
 
     def claim(self, row: Row, kind: State, owner: str) -> Steps:
         announced = row._replace(state=kind, owner=owner)
@@ -84,7 +84,7 @@ class AnnouncementWithoutCompare(Wrong):
 
 class ProtectionsBeforeTheAnnouncement(Wrong):
     scenario = on(ACTIVE, TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def claim(self, row: Row, kind: State, owner: str) -> Steps:
         covered: bool = yield from self.covered()
@@ -98,7 +98,7 @@ class PendingRecordsDoNotCount(Wrong):
     """A protector that has read the row accepts after the truncate has read its record."""
 
     scenario = on(ACTIVE, TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def covered(self) -> Steps:
         return (yield read_records(lambda records: any(record.accepted for record in records)))
@@ -108,7 +108,7 @@ class MarkBeforeTheProtections(Wrong):
     """A reader that rolls the announcement back does not know the mark that was there before."""
 
     scenario = on(ACTIVE, TRUNCATE, READ)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def claim(self, row: Row, kind: State, owner: str) -> Steps:
         announced = row._replace(state=kind, owner=owner)
@@ -123,7 +123,7 @@ class MarkBeforeTheProtections(Wrong):
 
 class PagesBeforeTheDecision(Wrong):
     scenario = on(ACTIVE, TRUNCATE, PROTECT)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def decide(self, claim: Claim, kind: State, forced: bool) -> Steps:
         yield from self.delete(claim.announced.incarnation, claim.timestamp)
@@ -132,7 +132,7 @@ class PagesBeforeTheDecision(Wrong):
 
 class DropBeforeTheDecision(Wrong):
     scenario = on(ACTIVE, DROP, READ)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def decide(self, claim: Claim, kind: State, forced: bool) -> Steps:
         yield from self.finish(claim.announced.incarnation)
@@ -143,7 +143,7 @@ class DecisionWithoutCompare(Wrong):
     """A protection was accepted after the announcement had been rolled back."""
 
     scenario = on(ACTIVE, TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def decide(self, claim: Claim, kind: State, forced: bool) -> Steps:
         event = Event(claim.timestamp, kind is State.DROPPING, forced)
@@ -154,27 +154,27 @@ class RefusalWithoutCompare(Wrong):
     """Another attempt has taken over and decided: its mark is undone, while it deletes."""
 
     scenario = on(ACTIVE, TRUNCATE, ANOTHER_TRUNCATE, PROTECT)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def refuse(self, claim: Claim) -> Steps:
         yield overwrite(claim.announced.rolled_back())
 
 
 class OneOwnerForAllAttempts(Wrong):
-    """The second announcement looks like the first, which was rolled back for a protection."""
+    """The second announcement equals the first, which was rolled back for a protection."""
 
     scenario = on(ACTIVE, TRUNCATE, ANOTHER_TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def claim(self, row: Row, kind: State, owner: str) -> Steps:
         return (yield from super().claim(row, kind, "the same"))
 
 
 class LostDecisionCarriedOut(Wrong):
-    """An attempt that was rolled back deletes all the same."""
+    """An attempt that was rolled back deletes nevertheless."""
 
     scenario = on(ACTIVE, TRUNCATE, READ)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def decide(self, claim: Claim, kind: State, forced: bool) -> Steps:
         yield from super().decide(claim, kind, forced)
@@ -185,7 +185,7 @@ class LostAnswerOfADropFoundInTheMark(Wrong):
     """A drop that does not know whether it has decided takes the mark of a later truncate for its own."""
 
     scenario = on(ACTIVE, DROP, TRUNCATE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def decide(self, claim: Claim, kind: State, forced: bool) -> Steps:
         yield from super().decide(claim, kind, forced)
@@ -194,10 +194,10 @@ class LostAnswerOfADropFoundInTheMark(Wrong):
 
 
 class AnnouncementNeverTakenOver(Wrong):
-    """An attempt that died leaves the table so that no other can be made."""
+    """An attempt that died leaves the table in a state in which no other can start."""
 
     scenario = on(ACTIVE, TRUNCATE)
-    harm = Harm.DEAD_END
+    harm = Violation.DEAD_END
 
     def claim(self, row: Row, kind: State, owner: str) -> Steps:
         return None if row.announced else (yield from super().claim(row, kind, owner))
@@ -207,7 +207,7 @@ class PagesWithoutABound(Wrong):
     """Rows written since the decision are deleted as well."""
 
     scenario = on(ACTIVE, TRUNCATE, WRITE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def delete(self, incarnation: int, below: int) -> Steps:
         yield delete(incarnation, "a", None)
@@ -218,7 +218,7 @@ class PagesBelowANewerTimestamp(Wrong):
     """The bound is taken when the pages are deleted, and not the one that was decided."""
 
     scenario = on(ACTIVE, TRUNCATE, WRITE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def delete(self, incarnation: int, below: int) -> Steps:
         return Then(super().delete, (incarnation, (yield fresh())))
@@ -228,7 +228,7 @@ class RowRemovedByADrop(Wrong):
     """The next table of this name is the first again, and a second, slower drop removes it."""
 
     scenario = on(ACTIVE, DROP, CREATE, WRITE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def decide(self, claim: Claim, kind: State, forced: bool) -> Steps:
         if kind is State.TRUNCATING:
@@ -237,10 +237,10 @@ class RowRemovedByADrop(Wrong):
 
 
 class DropKeepsTheOldMark(Wrong):
-    """A pattern is accepted at a timestamp at which the table was still there; what it held is gone."""
+    """A pattern is accepted at a timestamp at which the table still existed; its data is removed."""
 
     scenario = on(ACTIVE, DROP, PROTECT_PATTERN)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def decided(self, claim: Claim, kind: State) -> Row:
         decided = super().decided(claim, kind)
@@ -248,10 +248,10 @@ class DropKeepsTheOldMark(Wrong):
 
 
 class GoneRolledBack(Wrong):
-    """A reader that takes `gone` for one more announcement brings back a table whose data is being removed."""
+    """A reader that treats `gone` as one more announcement restores a table whose data is being removed."""
 
     scenario = on(ACTIVE, DROP, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def must_roll_back(self, row: Row) -> bool:
         return row.state is not State.ACTIVE
@@ -261,7 +261,7 @@ class GoneAnnouncedAgain(Wrong):
     """A second drop announces over one that has decided; rolled back, the table is there without its data."""
 
     scenario = on(ACTIVE, DROP, ANOTHER_DROP, PROTECT_PATTERN)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def is_final(self, row: Row) -> bool:
         return False
@@ -271,7 +271,7 @@ class DropOfThePresentIncarnation(Wrong):
     """The physical table that is dropped is the one that the row names by then."""
 
     scenario = on(ACTIVE, DROP, CREATE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def finish(self, incarnation: int) -> Steps:
         row: Row | None = yield read_row()

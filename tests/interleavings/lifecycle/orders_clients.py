@@ -1,9 +1,9 @@
-"""Orders turned round and clauses left out, in readers, writers and protectors: each does harm."""
+"""Reversed orders and omitted clauses in readers, writers and protectors: each breaks an invariant."""
 
 # ruff: noqa: ARG002 (a clause does not use all that its variants need)
 from __future__ import annotations
 
-from tests.interleavings.lifecycle.checks import Harm
+from tests.interleavings.lifecycle.checks import Violation
 from tests.interleavings.lifecycle.orders import Wrong
 from tests.interleavings.lifecycle.protocol import Steps
 from tests.interleavings.lifecycle.scenarios import (
@@ -44,7 +44,7 @@ class RollBackWithoutCompare(Wrong):
     """The truncate has decided since the reader saw its announcement; its mark is undone while it deletes."""
 
     scenario = on(ACTIVE, TRUNCATE, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def roll_back(self, row: Row) -> Steps:
         return (yield overwrite(row.rolled_back()))
@@ -54,7 +54,7 @@ class AnswerByTheAnnouncedRow(Wrong):
     """The reader waits for the end of an announcement, or rolls it back, but judges by the row that it met first."""
 
     scenario = on(ACTIVE, TRUNCATE, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def read_and_validate(self, timestamp: int, table: int, cell: str) -> Steps:
         versions: Found | None = yield from self.read_decided(timestamp, table, cell)
@@ -65,7 +65,7 @@ class AnswerByTheAnnouncedRow(Wrong):
 
 class ValidationBeforeTheRead(Wrong):
     scenario = on(ACTIVE, TRUNCATE, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def read_and_validate(self, timestamp: int, table: int, cell: str) -> Steps:
         row: Row | None = yield from self.read_settled_row()
@@ -77,7 +77,7 @@ class UnfinishedWritePassedOver(Wrong):
     """Its commit timestamp was taken before the snapshot's, and is put afterwards."""
 
     scenario = on(ACTIVE, WRITE, READ_ONE)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def read_decided(self, timestamp: int, table: int, cell: str) -> Steps:
         return (yield read_versions(table, cell, timestamp))
@@ -85,17 +85,17 @@ class UnfinishedWritePassedOver(Wrong):
 
 class ReadBelowTheMark(Wrong):
     scenario = on(ACTIVE, TRUNCATE, READ_TWICE)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def may_read(self, row: Row, table: int, timestamp: int, protected: bool = False) -> bool:
         return row.state is not State.GONE and row.incarnation == table
 
 
 class ProtectedReadBelowTheMark(Wrong):
-    """The truncate was forced: what the record protects is gone, and the reader is not told."""
+    """The truncate was forced: the protected data is removed, and the reader gets no error."""
 
     scenario = on(ACTIVE, FORCED_TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def may_read(self, row: Row, table: int, timestamp: int, protected: bool = False) -> bool:
         return super().may_read(row, table, row.mark if protected else timestamp)
@@ -105,7 +105,7 @@ class VersionsBelowTheMarkExist(Wrong):
     """A page is not deleted yet, or was deleted while a replica was down."""
 
     scenario = on(ACTIVE, TRUNCATE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def visible(self, row: Row, versions: Found, timestamp: float) -> int | None:
         return super().visible(row._replace(mark=0), versions, timestamp)
@@ -115,7 +115,7 @@ class VersionsJudgedByAnEarlierMark(Wrong):
     """The mark that hides versions was read before them, the one that is validated after them."""
 
     scenario = on(ACTIVE, TRUNCATE, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def read_and_validate(self, timestamp: int, table: int, cell: str) -> Steps:
         before: Row | None = yield read_row()
@@ -130,7 +130,7 @@ class ReaderIgnoresTheIncarnation(Wrong):
     physical table is there again because a create that had lost the race for it was slow."""
 
     scenario = on(ACTIVE, SLOW_CREATE, DROP, CREATE, WRITE, READ_ONE)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def may_read(self, row: Row, table: int, timestamp: int, protected: bool = False) -> bool:
         return super().may_read(row, row.incarnation, timestamp)
@@ -138,7 +138,7 @@ class ReaderIgnoresTheIncarnation(Wrong):
 
 class DroppedTableReadAsEmpty(Wrong):
     scenario = on(ACTIVE, DROP, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def get(self, timestamp: int, table: int | None, cell: str, *others: str) -> Steps:
         return (yield from super().get(timestamp, table or 0, cell, *others))
@@ -156,7 +156,7 @@ class DroppedTableReadAsEmpty(Wrong):
 
 class WriterChecksOnce(Wrong):
     scenario = on(ACTIVE, TRUNCATE, WRITE)
-    harm = Harm.LOST_COMMIT
+    harm = Violation.LOST_COMMIT
 
     def check_again(self, table: int, start: int) -> Steps:
         yield from ()
@@ -167,7 +167,7 @@ class WriterChecksBeforeItsCommitTimestamp(Wrong):
     """The truncate takes its timestamp between the second check and the commit timestamp."""
 
     scenario = on(ACTIVE, TRUNCATE, WRITE)
-    harm = Harm.LOST_COMMIT
+    harm = Violation.LOST_COMMIT
 
     def write(self, cell: str) -> Steps:
         table: int | None = yield self.find_table()
@@ -185,7 +185,7 @@ class WriterChecksBeforeItsCommitTimestamp(Wrong):
 
 class WriterIgnoresAnnouncements(Wrong):
     scenario = on(ACTIVE, TRUNCATE, WRITE)
-    harm = Harm.LOST_COMMIT
+    harm = Violation.LOST_COMMIT
 
     def may_write(self, row: Row, table: int, start: int) -> bool:
         return row.state is not State.GONE and row.incarnation == table and row.mark <= start
@@ -193,17 +193,17 @@ class WriterIgnoresAnnouncements(Wrong):
 
 class WriterIgnoresTheMark(Wrong):
     scenario = on(ACTIVE, TRUNCATE, WRITE)
-    harm = Harm.LOST_COMMIT
+    harm = Violation.LOST_COMMIT
 
     def may_write(self, row: Row, table: int, start: int) -> bool:
         return row.state is State.ACTIVE and row.incarnation == table
 
 
 class WriterIgnoresTheIncarnation(Wrong):
-    """The value goes to the table that was dropped, the commit is taken for one of the new table."""
+    """The value is written to the dropped table, but the commit counts for the new table."""
 
     scenario = on(ACTIVE, DROP, CREATE, WRITE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def may_write(self, row: Row, table: int, start: int) -> bool:
         return super().may_write(row, row.incarnation, start)
@@ -214,7 +214,7 @@ class WriterIgnoresTheIncarnation(Wrong):
 
 class RowBeforeTheRecord(Wrong):
     scenario = on(ACTIVE, TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def publish_and_check(self, pending: Record) -> Steps:
         row: Row | None = yield from self.read_settled_row()
@@ -224,7 +224,7 @@ class RowBeforeTheRecord(Wrong):
 
 class ProtectorIgnoresAnnouncements(Wrong):
     scenario = on(ACTIVE, TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def publish_and_check(self, pending: Record) -> Steps:
         yield add_record(pending.name, pending.timestamp)
@@ -234,7 +234,7 @@ class ProtectorIgnoresAnnouncements(Wrong):
 
 class ProtectorIgnoresTheMark(Wrong):
     scenario = on(ACTIVE, TRUNCATE, PROTECT)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def may_protect(self, row: Row | None, timestamp: int, pattern: bool) -> bool:
         return row is not None and row.state is State.ACTIVE
@@ -244,17 +244,17 @@ class PatternPassesOverDroppedTables(Wrong):
     """Accepted at a timestamp at which the table was there, after it was dropped."""
 
     scenario = on(ACTIVE, DROP, PROTECT_PATTERN)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def may_protect(self, row: Row | None, timestamp: int, pattern: bool) -> bool:
         return row is None or row.state is State.GONE or super().may_protect(row, timestamp, pattern)
 
 
 class AcceptedWithoutCompare(Wrong):
-    """The record had been taken for one left behind, and removed, and the truncate did not see it."""
+    """The record had been removed as one left behind, and the truncate did not see it."""
 
     scenario = on(ACTIVE, TRUNCATE, PROTECT, RECONCILE)
-    harm = Harm.BROKEN_PROTECTION
+    harm = Violation.BROKEN_PROTECTION
 
     def accept(self, pending: Record) -> Steps:
         return (yield accept(pending.name, pending.timestamp, compare=False))

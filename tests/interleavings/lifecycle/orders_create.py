@@ -1,8 +1,8 @@
-"""Orders turned round and clauses left out, in create and alter: each does harm."""
+"""Reversed orders and omitted clauses in create and alter: each breaks an invariant."""
 
 from __future__ import annotations
 
-from tests.interleavings.lifecycle.checks import Harm
+from tests.interleavings.lifecycle.checks import Violation
 from tests.interleavings.lifecycle.orders import Wrong
 from tests.interleavings.lifecycle.protocol import Steps
 from tests.interleavings.lifecycle.scenarios import (
@@ -24,7 +24,7 @@ class CreatedWithTheOldMark(Wrong):
     """A snapshot from before the drop reads the new table."""
 
     scenario = on(ACTIVE, DROP, CREATE, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def create(self) -> Steps:
         row: Row | None = yield read_row()
@@ -40,7 +40,7 @@ class MarkOfANewTableTakenFirst(Wrong):
     """Between the mark and the row a snapshot read the old table, and the old table was dropped."""
 
     scenario = on(ACTIVE, DROP, CREATE, READ)
-    harm = Harm.WRONG_SNAPSHOT
+    harm = Violation.WRONG_SNAPSHOT
 
     def create(self) -> Steps:
         mark: int = yield fresh()
@@ -57,7 +57,7 @@ class PhysicalNameUsedAgain(Wrong):
     """A drop that was slow removes the table that came after."""
 
     scenario = on(ACTIVE, DROP, CREATE, WRITE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def create(self) -> Steps:
         row: Row | None = yield read_row()
@@ -73,7 +73,7 @@ class AnnouncedDropTakenForDone(Wrong):
     """The physical table is removed while its drop is only announced, and may still be refused."""
 
     scenario = on(ACTIVE, DROP, CREATE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def create(self) -> Steps:
         row: Row | None = yield read_row()
@@ -90,7 +90,7 @@ class RowBeforeThePhysicalTable(Wrong):
     """A crash in between leaves a table that exists and cannot be used."""
 
     scenario = on(GONE, CREATE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def create(self) -> Steps:
         row: Row | None = yield read_row()
@@ -109,7 +109,7 @@ class CreateThatLosesCleansUp(Wrong):
     """The physical table it removes is the one that the other create has just put into service."""
 
     scenario = on(GONE, CREATE, ANOTHER_CREATE)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def create(self) -> Steps:
         row: Row | None = yield read_row()
@@ -120,10 +120,10 @@ class CreateThatLosesCleansUp(Wrong):
 
 
 class CreateLeavesThePredecessor(Wrong):
-    """Nothing but the row said that the physical table of a dropped one is still there."""
+    """Only the row recorded that the physical table of a dropped one still exists."""
 
     scenario = on(ACTIVE, DROP, CREATE)
-    harm = Harm.LITTER
+    harm = Violation.LITTER
 
     def create(self) -> Steps:
         row: Row | None = yield read_row()
@@ -136,10 +136,10 @@ class CreateLeavesThePredecessor(Wrong):
 
 
 class AlterWithoutCompare(Wrong):
-    """The mark that was there before the truncate comes back."""
+    """The mark from before the truncate is restored."""
 
     scenario = on(ACTIVE, TRUNCATE, ALTER)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def alter(self) -> Steps:
         row: Row | None = yield read_row()
@@ -150,10 +150,10 @@ class AlterWithoutCompare(Wrong):
 
 
 class AlterOfADroppedTable(Wrong):
-    """A change that is made whatever the state revives a table without its data."""
+    """A change in any state revives a table without its data."""
 
     scenario = on(ACTIVE, DROP, ALTER)
-    harm = Harm.WRONG_PRESENT
+    harm = Violation.WRONG_PRESENT
 
     def alter(self) -> Steps:
         row: Row | None = yield read_row()

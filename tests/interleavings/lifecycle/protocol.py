@@ -1,7 +1,7 @@
 """The protocol of a table's life: what each process does, one `yield` for each step that others can come between.
 
-Every method is one clause that an order turned round can replace (`orders.py`). A process ends with a word that says
-how it ended; one that stops for good is no case of its own, since the search never promises that a process goes on.
+Every method is one clause that a reversed order can replace (`orders.py`). A process ends with a word that describes
+how it ended; one that stops forever is no separate case, since the search never assumes that a process continues.
 
 Left out: the sweep queue and the published thresholds, which have a search of their own on the real code, and waiting.
 A process that waits for an announcement is one that takes its next step later, and the search tries that anyway.
@@ -116,7 +116,7 @@ class Protocol:
         return "done"
 
     def finish(self, incarnation: int) -> Steps:
-        """Drop what is left of a table that is gone; any process may, at any time after the decision."""
+        """Remove what is left of a dropped table; any process may, at any time after the decision."""
         yield drop_physical(incarnation)
         return "done"
 
@@ -222,7 +222,7 @@ class Protocol:
         return row.state is not State.GONE and row.incarnation == table and row.mark <= timestamp
 
     def visible(self, row: Row, versions: Found, timestamp: float) -> int | None:
-        """What started below the mark does not exist, whatever is stored."""
+        """Versions that started below the mark do not exist for readers, even if they are stored."""
         starts = (start for start, commit in versions if commit is not None and 0 < commit < timestamp)
         return max((start for start in starts if row.mark <= start), default=None)
 
@@ -242,7 +242,7 @@ class Protocol:
         return (yield from self.read_settled_row())
 
     def may_protect(self, row: Row | None, timestamp: int, pattern: bool) -> bool:
-        """A pattern covers a dropped table too: below the timestamp of its drop there is data that is gone."""
+        """A pattern covers a dropped table too: below the timestamp of its drop its data is removed."""
         if row is None:
             return pattern
         return (pattern or row.state is State.ACTIVE) and row.mark <= timestamp
@@ -251,7 +251,7 @@ class Protocol:
         return (yield accept(pending.name, pending.timestamp))
 
     def reconcile(self) -> Steps:
-        """Remove a record that was left pending; its protector may be slow rather than dead."""
+        """Remove a record that was left pending; its protector may be slow instead of dead."""
         pending: Record | None = yield read_records(first_pending)
         if pending is not None:
             yield remove_pending(pending)

@@ -1,7 +1,7 @@
 """Every order of the steps of a few processes, each state visited once, breadth first.
 
 A state is the world and the position of each process. What a step makes of a world does not depend on where the other
-processes stand, so it is computed once, for all searches with the same protocol.
+processes are, so it is computed once, for all searches with the same protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Process(NamedTuple):
 
 
 class Harmful(Violation):
-    """What went wrong, and a shortest way there."""
+    """The violated invariant, and a shortest path to it."""
 
     def __init__(self, problem: Problem, steps: list[str], states: int) -> None:
         numbered = [f"{number}. {step}" for number, step in enumerate(steps, 1)]
@@ -95,7 +95,7 @@ class Transitions:
             yield self.number(reached), further
 
     def _position(self, then: Then, answers: tuple[Any, ...]) -> Position:
-        """One object for all histories that a process cannot tell apart any more."""
+        """One object for all histories that a process can no longer distinguish."""
         position = self._positions.get((then, answers))
         if position is None:
             position = Position(then, answers)
@@ -112,7 +112,7 @@ _State = tuple[Any, ...]
 
 
 def explore(transitions: Transitions, world: World, processes: tuple[Process, ...]) -> Explored:
-    """Raise what goes wrong, or return what was seen."""
+    """Raise the violation, or return the observations."""
     start: _State = (transitions.number(world), *map(transitions.start, processes))
     came_from: dict[_State, tuple[_State, int] | None] = {start: None}
     ends: set[tuple[str, ...]] = set()

@@ -93,7 +93,7 @@ class World(NamedTuple):
     history: tuple[Event, ...] = ()
     answers: frozenset[Answer] = frozenset()
     altered: tuple[int, str] | None = None
-    """An incarnation, and the strategy that a client was told it now has."""
+    """An incarnation, and the new strategy that was returned to a client."""
 
 
 Outcomes = list[tuple[Any, World]]
@@ -105,7 +105,7 @@ class Step(NamedTuple):
     label: str
     take: Callable[[World], Outcomes]
     recorded: bool = False
-    """It only records something for the checks, so no other process can tell when it is taken."""
+    """It only records something for the checks, so no other process can observe when it is taken."""
 
 
 def fresh() -> Step:
@@ -125,7 +125,7 @@ def check_row(label: str, verdict: Callable[[Row | None], Any]) -> Step:
 
 
 def swap(before: Row | None, after: Row | None, event: Event | None = None) -> Step:
-    """Compare and set the whole row; a decision enters the history with it."""
+    """Compare and set the whole row; a decision is added to the history with it."""
 
     def take(w: World) -> Outcomes:
         return [(True, _set(w, after, event))] if w.row == before else [(False, w)]
@@ -224,7 +224,7 @@ def versions_of(
 
 
 def decide(start: int, commit: int, cell: str) -> Step:
-    """Put the outcome of a transaction if it has none; the answer is the one that stands."""
+    """Put the outcome of a transaction if it has none; return the stored one."""
 
     def take(w: World) -> Outcomes:
         for standing in w.commits:

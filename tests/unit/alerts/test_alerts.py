@@ -1,4 +1,4 @@
-"""Who is told what, and how often: through Airflow's own callback code, over real connections, from real processes."""
+"""Which alerts are sent, and how often: with Airflow's own callback code, real connections and real processes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ DEADLINE_CONTEXT: dict[str, Any] = {
 
 @pytest.fixture
 def dag() -> DAG:
-    with DAG(DAG_ID, schedule=None, on_failure_callback=failure_alert(), deadline=deadline_alert(60)) as made:
+    with DAG(DAG_ID, schedule=None, on_failure_callback=failure_alert(), deadline=deadline_alert(60)) as created:
         EmptyOperator(task_id="conservative_0")
-    return made
+    return created
 
 
 @pytest.fixture
 def settled(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A store in which alerts are remembered, and no way out but the log."""
+    """A store in which alerts are recorded, and no channel but the log."""
     monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
     monkeypatch.setenv("SWEEPFLOW_ALERT_ATTEMPTS", "1")
     return monkeypatch
@@ -60,9 +60,9 @@ def settled(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPa
 
 @pytest.fixture
 def hook(settled: pytest.MonkeyPatch) -> Iterator[Hook]:
-    with web_server() as made:
-        settled.setenv("SWEEPFLOW_ALERT_WEBHOOK_URL", made.url)
-        yield made
+    with web_server() as created:
+        settled.setenv("SWEEPFLOW_ALERT_WEBHOOK_URL", created.url)
+        yield created
 
 
 def run_fails(
@@ -114,8 +114,8 @@ def with_code(lines: list[Any], code: str) -> list[Any]:
     return [line for line in lines if line.get("code") == code]
 
 
-class TestWhatIsTold:
-    def test_a_failed_run_is_told_with_its_task_advice_and_link(self, dag: DAG, hook: Hook) -> None:
+class TestMessages:
+    def test_a_failed_run_is_reported_with_its_task_advice_and_link(self, dag: DAG, hook: Hook) -> None:
         run_fails(dag)
         (post,) = hook.posts
         assert (post.document["dag"], post.document["run"], post.document["failed_tasks"]) == (
@@ -125,7 +125,7 @@ class TestWhatIsTold:
         assert post.document["what_to_do"] == AFTER_FAILURE
         assert post.document["link"].endswith(f"/dags/{DAG_ID}/runs/scheduled__2026-01-01T10%3A00%3A00%2B00%3A00")
 
-    def test_a_missed_deadline_is_told_from_the_triggerer(self, dag: DAG, hook: Hook) -> None:
+    def test_a_missed_deadline_is_reported_by_the_triggerer(self, dag: DAG, hook: Hook) -> None:
         assert deadline_passes(dag)[-1] == "success"
         (post,) = hook.posts
         assert (post.document["dag"], post.document["run"]) == (DAG_ID, RUN)
@@ -133,13 +133,13 @@ class TestWhatIsTold:
         assert post.document["deadline"] in post.document["happened"]
         assert post.document["what_to_do"] == AFTER_DEADLINE
 
-    def test_a_run_without_a_task_to_name_is_told_all_the_same(self, dag: DAG, hook: Hook) -> None:
+    def test_a_run_without_a_failed_task_is_reported(self, dag: DAG, hook: Hook) -> None:
         failure_alert()({"dag": dag, "run_id": RUN, "reason": "timed_out"})
         assert hook.posts[0].document["kind"] == "timed_out"
         assert hook.posts[0].document["failed_tasks"] == []
 
     def test_our_own_errors_are_quoted_and_others_are_not(self, dag: DAG, hook: Hook) -> None:
-        """Somebody else's message may hold a line of a log, and with it anything."""
+        """A foreign message may contain a line of a log, and with it anything."""
         failure_alert().notify(
             {"dag": dag, "run_id": "1", "exception": SweepflowError("lag: far behind", code="behind")}
         )
@@ -167,18 +167,18 @@ class TestWhatIsTold:
         assert second["alert"] == f"{DAG_ID}/{RUN}/0"
 
 
-class TestOnce:
-    def test_a_callback_that_runs_twice_tells_once(self, dag: DAG, hook: Hook) -> None:
+class TestDeduplication:
+    def test_a_callback_that_runs_twice_alerts_once(self, dag: DAG, hook: Hook) -> None:
         run_fails(dag)
         run_fails(dag)
         assert len(hook.posts) == 1
 
-    def test_a_run_that_is_late_and_then_fails_is_told_once(self, dag: DAG, hook: Hook) -> None:
+    def test_a_run_that_is_late_and_then_fails_is_reported_once(self, dag: DAG, hook: Hook) -> None:
         deadline_passes(dag)
         run_fails(dag)
         assert [post.document["kind"] for post in hook.posts] == ["late"]
 
-    def test_a_run_that_fails_and_is_then_late_is_told_once(self, dag: DAG, hook: Hook) -> None:
+    def test_a_run_that_fails_and_is_then_late_is_reported_once(self, dag: DAG, hook: Hook) -> None:
         run_fails(dag)
         deadline_passes(dag)
         assert [post.document["kind"] for post in hook.posts] == ["failed"]
@@ -188,18 +188,18 @@ class TestOnce:
         run_fails(dag, "manual__2")
         assert [post.document["run"] for post in hook.posts] == ["manual__1", "manual__2"]
 
-    def test_a_run_that_was_cleared_and_fails_again_is_told_again(self, dag: DAG, hook: Hook) -> None:
+    def test_a_cleared_run_that_fails_again_is_reported_again(self, dag: DAG, hook: Hook) -> None:
         for cleared in (0, 1, 1):
             run_fails(dag, cleared=cleared)
         assert [post.document["id"] for post in hook.posts] == [f"{DAG_ID}/{RUN}/0", f"{DAG_ID}/{RUN}/1"]
 
-    def test_processes_that_race_tell_once_for_each_run(self, hook: Hook) -> None:
+    def test_concurrent_processes_report_each_run_once(self, hook: Hook) -> None:
         in_processes(2, fail_runs, 10)
         assert sorted(post.document["run"] for post in hook.posts) == [f"manual__{run}" for run in range(10)]
 
 
 class TestDryRuns:
-    def test_one_that_fails_or_is_late_alerts_nobody(self, dag: DAG, hook: Hook) -> None:
+    def test_a_failed_or_late_dry_run_sends_no_alert(self, dag: DAG, hook: Hook) -> None:
         with capture_logs() as lines:
             run_fails(dag, conf={"dry_run": True})
             assert deadline_passes(dag, conf={"dry_run": True})[-1] == "success"
@@ -207,13 +207,13 @@ class TestDryRuns:
         assert with_code(lines, "alert") == []
         assert len(with_code(lines, "dry_run")) == 2
 
-    def test_the_same_run_for_real_is_told_all_the_same(self, dag: DAG, hook: Hook) -> None:
+    def test_the_same_run_without_dry_run_is_reported(self, dag: DAG, hook: Hook) -> None:
         """Nothing was remembered as sent."""
         run_fails(dag, conf={"dry_run": True})
         run_fails(dag, conf={"dry_run": False})
         assert [post.document["run"] for post in hook.posts] == [RUN]
 
-    def test_a_problem_found_by_one_is_left_for_a_real_run_to_tell(self, dag: DAG, hook: Hook) -> None:
+    def test_a_problem_found_by_a_dry_run_is_reported_by_the_next_real_run(self, dag: DAG, hook: Hook) -> None:
         error = NeedsAttention(["a record without an owner"], ["record a"])
         for dry_run in (True, False, False):
             context = {"dag": dag, "run_id": f"dry_{dry_run}", "exception": error, "params": {"dry_run": dry_run}}
@@ -221,15 +221,15 @@ class TestDryRuns:
         assert [post.document["run"] for post in hook.posts] == ["dry_False"]
 
     def test_what_a_task_sees_of_the_form_counts_before_what_was_asked_for(self) -> None:
-        """Airflow can be told to ignore what a run is given (dag_run_conf_overrides_params)."""
+        """Airflow can be configured to ignore the configuration of a run (dag_run_conf_overrides_params)."""
         asked = SimpleNamespace(conf={"dry_run": True})
         assert is_dry_run({"dag_run": asked})
         assert not is_dry_run({"dag_run": asked, "params": {"dry_run": False}})
         assert not is_dry_run({"dag_run": SimpleNamespace(conf=None), "params": {}})
 
 
-class TestTrouble:
-    def test_one_channel_down_does_not_silence_the_other(self, dag: DAG, settled: pytest.MonkeyPatch) -> None:
+class TestFailures:
+    def test_a_failing_channel_does_not_suppress_the_other(self, dag: DAG, settled: pytest.MonkeyPatch) -> None:
         with mail_server("none") as box, web_server([500] * 9) as hook:
             settled.setenv("SWEEPFLOW_ALERT_WEBHOOK_URL", hook.url)
             for name, value in {"HOST": HOST, "PORT": str(box.port), "TLS": "none", "FROM": "a@b", "TO": "c@d"}.items():
@@ -237,9 +237,9 @@ class TestTrouble:
             run_fails(dag)
             run_fails(dag)
         assert len(box.mails) == 1
-        assert len(hook.posts) == 1, "the mail went out, so the run counts as told"
+        assert len(hook.posts) == 1, "the mail was sent, so the run counts as reported"
 
-    def test_a_mail_server_that_is_away_does_not_silence_the_webhook(
+    def test_an_unreachable_mail_server_does_not_suppress_the_webhook(
         self, dag: DAG, hook: Hook, settled: pytest.MonkeyPatch
     ) -> None:
         for name, value in {"HOST": HOST, "PORT": str(free_port()), "FROM": "a@b", "TO": "c@d"}.items():
@@ -247,7 +247,7 @@ class TestTrouble:
         run_fails(dag)
         assert len(hook.posts) == 1
 
-    def test_what_no_channel_took_is_tried_by_whoever_comes_next(self, dag: DAG, hook: Hook) -> None:
+    def test_an_alert_that_no_channel_accepted_is_sent_by_the_next_callback(self, dag: DAG, hook: Hook) -> None:
         hook.answers = [500]
         run_fails(dag)
         deadline_passes(dag)
@@ -255,7 +255,7 @@ class TestTrouble:
         assert [post.document["kind"] for post in hook.posts] == ["failed", "late"]
 
     @pytest.mark.parametrize("store", ["sqlite:////nowhere/store.db", "sqlite:///", "cassandra://away/keyspace"])
-    def test_without_a_store_it_goes_out_and_says_that_it_may_come_twice(
+    def test_without_a_store_an_alert_is_sent_and_marked_as_possibly_duplicate(
         self, dag: DAG, hook: Hook, settled: pytest.MonkeyPatch, store: str
     ) -> None:
         settled.setenv("SWEEPFLOW_STORE", store)

@@ -94,7 +94,7 @@ class TestMail:
             assert deliver(Mail(by_mail(box.port, "none")), ALERT, attempts=2)
         assert len(box.mails) == 1
 
-    def test_a_server_that_says_never_is_not(self, lines: list[Any]) -> None:
+    def test_a_permanent_refusal_is_not_retried(self, lines: list[Any]) -> None:
         with mail_server("none", refuse=["554 never", "250 would have been kept"]) as box:
             assert not deliver(Mail(by_mail(box.port, "none")), ALERT, attempts=3)
         assert why(lines[-1]) == ("mail", "alert_smtp_host", "message_refused", 554)
@@ -105,7 +105,7 @@ class TestMail:
         assert box.mails == []
         assert why(lines[-1]) == ("mail", "alert_smtp_tls", "not_supported", None)
 
-    def test_a_server_that_is_away_is_named(self, lines: list[Any]) -> None:
+    def test_an_unreachable_server_is_named(self, lines: list[Any]) -> None:
         port = free_port()
         assert not deliver(Mail(by_mail(port, "none")), ALERT, attempts=2)
         assert why(lines[-1]) == ("mail", "alert_smtp_host", "unreachable", None)
@@ -140,7 +140,7 @@ class TestWebhook:
             "text": ALERT.text,
         }
 
-    def test_a_token_goes_along_encrypted(self, certificate: Certificate) -> None:
+    def test_a_token_is_sent_over_an_encrypted_connection(self, certificate: Certificate) -> None:
         with web_server(certificate=certificate) as hook:
             encrypted = {"alert_webhook_token": "t0ken", "alert_ca_file": certificate.file}
             settings = load_settings(alert_webhook_url=hook.url, **encrypted)
@@ -161,7 +161,9 @@ class TestWebhook:
         assert len({post.headers["Idempotency-Key"] for post in hook.posts}) == 1
 
     @pytest.mark.parametrize("status", [400, 403, 404])
-    def test_one_that_refuses_is_not_and_its_address_is_not_told(self, status: int, lines: list[Any]) -> None:
+    def test_a_refused_message_is_not_delivered_and_its_address_is_not_shown(
+        self, status: int, lines: list[Any]
+    ) -> None:
         with web_server([status]) as hook:
             assert not deliver(Webhook(load_settings(alert_webhook_url=hook.url)), ALERT, attempts=3)
         assert len(hook.posts) == 1
@@ -210,7 +212,7 @@ class TestConfigured:
         assert list(configured(load_settings())) == []
         assert list(configured(load_settings(alert_smtp_host="", alert_webhook_url=""))) == []
 
-    def test_both_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_both_are_read_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, value in {"SMTP_HOST": "mail", "WEBHOOK_URL": "https://hook", "SMTP_FROM": "me@example.org"}.items():
             monkeypatch.setenv(f"SWEEPFLOW_ALERT_{name}", value)
         monkeypatch.setenv("SWEEPFLOW_ALERT_SMTP_TO", "one@example.org,two@example.org")
@@ -218,7 +220,7 @@ class TestConfigured:
         assert [channel.name for channel in configured(settings)] == ["mail", "webhook"]
         assert settings.alert_smtp_to == ("one@example.org", "two@example.org")
 
-    def test_they_come_from_a_file_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_both_are_read_from_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = tmp_path / "sweepflow.toml"
         file.write_text('alert_smtp_host = "mail"\nalert_smtp_from = "a@b"\nalert_smtp_to = ["c@d", "e@f"]\n')
         monkeypatch.setenv("SWEEPFLOW_CONFIG", str(file))

@@ -1,4 +1,4 @@
-"""Webhooks whose server is slow on purpose, or says too much: a real socket, and raw bytes on it."""
+"""Webhooks whose server is slow on purpose, or sends too much: a real socket, and raw bytes on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Talk:
 
 @contextmanager
 def server(say: Callable[[Callable[[bytes], None]], None], certificate: Certificate | None = None) -> Iterator[Talk]:
-    """Reads a request, then says what it is to say, to one client."""
+    """Read a request and send the given answer, for one client."""
     listening = socket.create_server((HOST, 0))
     talk = Talk(f"{'https' if certificate else 'http'}://{HOST}:{listening.getsockname()[1]}/hook")
 
@@ -65,11 +65,11 @@ def server(say: Callable[[Callable[[bytes], None]], None], certificate: Certific
 
 def take_request(client: socket.socket) -> None:
     """The whole of it: a socket that is closed before everything was read takes back what was sent on it."""
-    said = b""
-    while not (length := re.search(rb"(?i)content-length: (\d+)\r\n(?:.+\r\n)*\r\n", said)):
-        said += client.recv(65_536)
-    while len(said) < length.end() + int(length[1]):
-        said += client.recv(65_536)
+    output = b""
+    while not (length := re.search(rb"(?i)content-length: (\d+)\r\n(?:.+\r\n)*\r\n", output)):
+        output += client.recv(65_536)
+    while len(output) < length.end() + int(length[1]):
+        output += client.recv(65_536)
 
 
 def drip(data: bytes) -> Callable[[Callable[[bytes], None]], None]:

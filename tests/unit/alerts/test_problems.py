@@ -1,4 +1,4 @@
-"""How often somebody is told about the same problem."""
+"""How often the same problem is reported."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def send() -> Sender:
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_problem_that_lasts_is_told_once(send: Sender) -> None:
+def test_a_lasting_problem_is_reported_once(send: Sender) -> None:
     for _ in range(3):
         send_if_new(["record a gone"], send)
     assert send.sent == 1
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_new_problem_beside_an_old_one_is_told(send: Sender) -> None:
+def test_a_new_problem_beside_an_old_one_is_reported(send: Sender) -> None:
     send_if_new(["record a gone"], send)
     send_if_new(["record a gone", "record b gone"], send)
     send_if_new(["record b gone"], send)
@@ -46,27 +46,27 @@ def test_a_new_problem_beside_an_old_one_is_told(send: Sender) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-def test_what_did_not_go_out_is_told_the_next_time(send: Sender) -> None:
+def test_an_undelivered_problem_is_reported_the_next_time(send: Sender) -> None:
     send_if_new(["record a gone"], Sender(goes_out=False))
     send_if_new(["record a gone"], send)
     assert send.sent == 1
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_failure_of_which_no_problem_is_known_is_told_every_time(send: Sender) -> None:
+def test_a_failure_without_a_known_problem_is_reported_every_time(send: Sender) -> None:
     for _ in range(2):
         send_if_new([], send)
     assert send.sent == 2
 
 
-def test_each_run_can_be_told_about(settled: pytest.MonkeyPatch, send: Sender) -> None:
+def test_each_run_can_be_reported(settled: pytest.MonkeyPatch, send: Sender) -> None:
     settled.setenv("SWEEPFLOW_PROTECTION_ALERT_AGAIN_S", "0")
     for _ in range(2):
         send_if_new(["record a gone"], send)
     assert send.sent == 2
 
 
-def test_a_store_that_can_not_be_asked_silences_nobody(settled: pytest.MonkeyPatch, send: Sender) -> None:
+def test_an_unreachable_store_suppresses_no_alert(settled: pytest.MonkeyPatch, send: Sender) -> None:
     settled.setenv("SWEEPFLOW_STORE", "sqlite:////nowhere/at/all.db")
     with capture_logs() as logs:
         send_if_new(["record a gone"], send)
@@ -75,14 +75,14 @@ def test_a_store_that_can_not_be_asked_silences_nobody(settled: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("settled")
-def test_what_is_told_of_one_dag_silences_no_other(send: Sender) -> None:
+def test_a_report_about_one_dag_suppresses_no_other(send: Sender) -> None:
     for _ in range(2):
         send_if_new(["the same"], send, COMPACTION)
         send_if_new(["the same"], send, PROTECTED_TIMESTAMPS)
     assert send.sent == 2
 
 
-def test_each_dag_has_its_own_time_after_which_it_tells_again(settled: pytest.MonkeyPatch, send: Sender) -> None:
+def test_each_dag_has_its_own_time_after_which_it_reports_again(settled: pytest.MonkeyPatch, send: Sender) -> None:
     settled.setenv("SWEEPFLOW_COMPACTION_ALERT_AGAIN_S", "0")
     for _ in range(2):
         send_if_new(["the same"], send, COMPACTION)

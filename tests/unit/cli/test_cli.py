@@ -36,7 +36,7 @@ def bad_value(field: str, reason: str) -> dict[str, str]:
 
 
 class TestInit:
-    def test_it_creates_a_store_and_says_so(self, tmp_path: Path) -> None:
+    def test_it_creates_a_store_and_reports_it(self, tmp_path: Path) -> None:
         first = sweepflow_process("init", "--store", "sqlite:///store.db", "--json", cwd=tmp_path)
         assert first.document == {"store": "sqlite:///store.db", "created": True}
         again = sweepflow_process("init", "--store", "sqlite:///store.db", "--json", cwd=tmp_path)
@@ -80,7 +80,7 @@ class TestTables:
         assert sweepflow("tables", "drop", "app.orders", "--yes", "--json", "--store", url).document["versions"] == 0
         assert sweepflow("tables", "list", "--json", "--store", url).document == {"tables": []}
 
-    def test_people_get_tables_and_sentences(self, url: str) -> None:
+    def test_text_output_has_tables_and_sentences(self, url: str) -> None:
         assert sweepflow("tables", "list", "--store", url).out.count("\n") == 1
         created = sweepflow("tables", "create", "app.orders", "--store", url).out
         assert created.count("\n") == 1
@@ -144,7 +144,7 @@ class TestErrors:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("named_by", ["option", "variable", "file"])
-    def test_a_store_that_was_named_and_is_not_there_is_missing_and_no_new_one_is_suggested(
+    def test_a_missing_store_that_was_named_is_an_error_without_advice_to_create_it(
         self, tmp_path: Path, named_by: str
     ) -> None:
         """Also if it is the one that would be used anyway."""
@@ -234,7 +234,7 @@ def test_help_lists_the_exit_codes_and_every_command() -> None:
 
 
 class TestStrategies:
-    def test_a_change_says_what_it_leaves_to_be_done_and_so_does_the_table(self, url: str) -> None:
+    def test_a_change_reports_the_remaining_work_and_so_does_the_table(self, url: str) -> None:
         sweepflow("tables", "create", "app.orders", "--store", url)
         changed = sweepflow(
             "tables", "set-strategy", "app.orders", "thorough", "--yes", "--json", "--store", url
@@ -252,11 +252,11 @@ class TestStrategies:
             assert named in for_people.out
         assert "conservative" not in for_people.out.splitlines()[0]
 
-    def test_a_table_that_scheduled_scans_leave_out_says_so(self, url: str) -> None:
+    def test_a_table_without_scheduled_scans_is_marked(self, url: str) -> None:
         sweepflow("tables", "create", "app.orders", "--store", url)
         change = ["tables", "set-strategy", "app.orders", "thorough", "--yes"]
-        told = sweepflow(*change, "--store", url, SWEEPFLOW_LEGACY_NEVER="app.*")
-        assert Unscheduled.NEVER.sentence in told.out
+        reported = sweepflow(*change, "--store", url, SWEEPFLOW_LEGACY_NEVER="app.*")
+        assert Unscheduled.NEVER.sentence in reported.out
         show = ["tables", "show", "app.orders", "--json", "--store", url]
         shown = sweepflow(*show, SWEEPFLOW_LEGACY_BUDGET_S="0").document
         assert shown["scan_not_by_turns_code"] == "legacy_budget_s"
@@ -279,7 +279,7 @@ def test_the_command_loads_what_it_needs_and_not_what_only_some_of_it_needs() ->
     assert ran.stdout.split() == []
 
 
-def test_the_list_of_commands_says_what_each_of_them_says_itself() -> None:
+def test_the_list_of_commands_has_the_summary_of_each_command() -> None:
     """The list is shown without loading any command."""
     for name, loaded in load_all().commands.items():
         shown = COMMANDS[name].help

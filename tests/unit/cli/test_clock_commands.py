@@ -41,7 +41,7 @@ def test_a_store_without_a_sample_shows_none(url: str) -> None:
     assert ask(url, "clock", "show").code == 0
 
 
-def test_a_host_that_is_ahead_is_shown_wherever_one_looks(url: str) -> None:
+def test_a_host_that_is_ahead_is_shown_in_every_command(url: str) -> None:
     sample(url, 0, "right")
     sample(url, DAY_MS, "wrong.example")
     (problem,) = ask(url, "clock", "show", "--json").document["problems"]
@@ -58,7 +58,7 @@ def test_a_host_that_is_ahead_is_shown_wherever_one_looks(url: str) -> None:
     assert [each["host"] for each in doctor.document["facts"]["clocks"]] == ["wrong.example"]
 
 
-def test_a_pause_is_confirmed_and_this_host_goes_on_from_there(url: str) -> None:
+def test_a_pause_is_confirmed_and_this_host_continues_from_it(url: str) -> None:
     sample(url, -10 * DAY_MS, "gone")
     assert ask(url, "sweep").code == 0
     assert codes(url) == [("clock_ahead", HERE)]
@@ -80,13 +80,13 @@ def test_what_is_ahead_of_this_host_too_is_confirmed_only_by_force(url: str) -> 
     assert codes(url) == [("clock_sample_in_future", HERE), ("clock_behind", HERE)]
 
 
-def test_of_several_hosts_the_one_that_is_right_is_named(url: str) -> None:
+def test_the_right_one_of_several_hosts_is_named(url: str) -> None:
     sample(url, -10 * DAY_MS, "gone")
     sample(url, -3 * DAY_MS, "wrong")
     sample(url, 0, "new")
     refused = ask(url, "clock", "confirm", "--json")
     assert (refused.code, refused.document["reason"]) == (2, "several")
-    assert ask(url, "clock", "confirm", "nobody", "--json").code == 3
+    assert ask(url, "clock", "confirm", "missing", "--json").code == 3
     assert ask(url, "clock", "confirm", "new", "--yes", "--json").document["host"] == "new"
     assert codes(url) == []
 
@@ -129,10 +129,10 @@ def test_samples_since_a_clock_went_wrong_are_discarded(url: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["confirm", "discard"])
-def test_people_are_told_what_came_of_it(url: str, command: str) -> None:
+def test_the_result_is_reported_as_text(url: str, command: str) -> None:
     sample(url, -10 * DAY_MS, "gone")
     ask(url, "sweep")
     sample(url, DAY_MS, "wrong", step_max_s=0 if command == "discard" else 900)
-    told = ask(url, "clock", command, *([HERE] if command == "confirm" else []), "--yes")
-    assert told.code == 0
-    assert told.out.count("\n") == 1
+    reported = ask(url, "clock", command, *([HERE] if command == "confirm" else []), "--yes")
+    assert reported.code == 0
+    assert reported.out.count("\n") == 1

@@ -66,7 +66,7 @@ def test_thresholds_are_settings_and_a_table_has_its_own(stats: Path) -> None:
     assert answer.document == {"plan": [entry("a.on", 0.1, "dense", 1), entry("a.off", 0.1, "switched_off", None)]}
 
 
-def test_what_a_line_tells_beyond_its_blocks_is_answered_too(stats: Path) -> None:
+def test_other_fields_of_a_line_appear_in_the_answer(stats: Path) -> None:
     around = {"keys": 10, "first_token": 0, "last_token": 9}
     file = written(
         stats,
@@ -83,7 +83,7 @@ def test_what_a_line_tells_beyond_its_blocks_is_answered_too(stats: Path) -> Non
     assert "100000" in for_people.replace("│", " ").split()
 
 
-def test_people_get_a_table_in_which_names_can_do_no_harm(stats: Path) -> None:
+def test_text_output_is_a_table_with_escaped_names(stats: Path) -> None:
     file = written(stats, {"file": "[red]a\x1b[31m", "blocks": [DENSE]}, {"file": "b", "blocks": [CLEAN]})
     answer = sweepflow("compaction", "plan", "--stats", file)
     assert answer.code == 0
@@ -115,7 +115,9 @@ def test_a_bad_line_ends_it_without_a_plan(stats: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "code"), [(b"nonsense", "bad_json"), (b'{"file":"\xff"}', "bad_value")])
-def test_what_is_no_text_or_no_json_is_bad_input_from_wherever_it_comes(content: bytes, code: str, stats: Path) -> None:
+def test_invalid_text_and_invalid_json_are_bad_input_from_a_file_and_from_stdin(
+    content: bytes, code: str, stats: Path
+) -> None:
     stats.write_bytes(content)
     by_name = sweepflow("compaction", "plan", "--stats", str(stats), "--json")
     assert (by_name.code, by_name.document["error"]) == (2, code)
@@ -139,7 +141,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert sweepflow("compaction", "plan").code == 2
 
 
-def test_no_store_is_looked_at(tmp_path: Path, stats: Path) -> None:
+def test_no_store_is_opened(tmp_path: Path, stats: Path) -> None:
     arguments = ("compaction", "plan", "--stats", written(stats), "--json", "--store", "sqlite:///none.db")
     assert sweepflow(*arguments, cwd=tmp_path).code == 0
     assert list(tmp_path.iterdir()) == [stats]

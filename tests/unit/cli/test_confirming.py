@@ -70,7 +70,7 @@ def test_without_a_terminal_it_needs_yes_and_changes_nothing_without(safeguarded
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_person_at_a_terminal_is_asked_and_may_decline(url: str, as_json: list[str]) -> None:
+def test_an_operator_at_a_terminal_is_asked_and_may_decline(url: str, as_json: list[str]) -> None:
     before = everything_in(url)
     drop = ["tables", "drop", "shop.items", "--store", url, *as_json]
     declined = sweepflow_at_terminal(*drop, typed="n")
@@ -81,7 +81,7 @@ def test_a_person_at_a_terminal_is_asked_and_may_decline(url: str, as_json: list
     assert ask(url, "tables", "list", "--json").document == {"tables": []}
 
 
-def test_a_person_is_told_from_what_to_what_a_retention_is_lowered(url: str) -> None:
+def test_the_prompt_shows_the_old_and_the_new_retention(url: str) -> None:
     def change(retention: str, typed: str = "") -> str:
         given = ["tables", "change", "shop.items", "--retention", retention, "--store", url]
         return sweepflow_at_terminal(*given, typed=typed).err
@@ -98,7 +98,7 @@ def test_a_person_is_told_from_what_to_what_a_retention_is_lowered(url: str) -> 
     assert ask(url, "tables", "show", "shop.items", "--json").document["retention_s"] == 10_800
 
 
-def test_what_changes_nothing_asks_nothing(safeguarded: str) -> None:
+def test_a_command_without_changes_asks_nothing(safeguarded: str) -> None:
     for command in (
         ["tables", "set-strategy", "shop.items", "conservative"],
         ["tables", "change", "shop.items", "--retention", "default"],

@@ -1,4 +1,4 @@
-"""What is printed drives no terminal, whatever text is in it."""
+"""Printed text contains no control sequences, whatever its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweep_tasks.cli.command import Console, escape
 NASTY = "a\x1b[2J\u202eb"
 
 
-def test_no_control_character_gets_through_wherever_it_stands() -> None:
+def test_control_characters_are_escaped_at_any_position() -> None:
     out = StringIO()
     shown = Table("text")
     shown.add_row(NASTY)

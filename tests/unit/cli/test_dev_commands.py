@@ -27,7 +27,7 @@ def test_a_number_of_nodes_other_than_one_or_three_is_refused(tmp_path: Path, no
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_script_learns_the_kind_of_error(tmp_path: Path) -> None:
+def test_json_errors_contain_their_code(tmp_path: Path) -> None:
     refused = dev("up", "--nodes", "2", "--json", cwd=tmp_path)
     assert (refused.code, refused.document["error"]) == (2, "bad_value")
 
@@ -63,7 +63,7 @@ def test_nodes_that_are_down_are_listed_with_the_address_of_the_store(tmp_path: 
     assert "cassandra://127.0.0.1,127.0.0.2,127.0.0.3:20001/sweepflow?replication=3" in shown.out
 
 
-def test_data_is_not_removed_where_nobody_can_be_asked(tmp_path: Path) -> None:
+def test_data_is_not_removed_without_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "node1").mkdir()
     ClusterState(1, 20_001, 20_002, [20_003]).write(tmp_path)
     refused = dev("down", "--folder", str(tmp_path), cwd=tmp_path)

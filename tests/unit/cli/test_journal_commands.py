@@ -24,7 +24,7 @@ def test_a_journal_that_is_whole_is_verified(sqlite_url: str) -> None:
     assert answer.document["head"] in ask(sqlite_url, "verify").out
 
 
-def test_an_entry_that_is_gone_is_found_and_the_exit_code_says_so(sqlite_url: str) -> None:
+def test_a_missing_entry_is_detected_and_the_exit_code_reports_it(sqlite_url: str) -> None:
     record(sqlite_url)
     with open_store(sqlite_url, Settings()) as store:
         store.delete_rows(JOURNAL, [Cell(b"entry" + (1).to_bytes(8, "big"), b"v").row])

@@ -1,4 +1,4 @@
-"""`sweepflow legacy-sweep`: a run with an id that can be watched, cancelled, interrupted and gone on with."""
+"""`sweepflow legacy-sweep`: a run with an id that can be watched, cancelled, interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_dry_run_counts_and_changes_nothing(table: Store) -> None:
     assert legacy_sweep("--status")[0] == 3, "there is no run"
 
 
-def test_a_run_with_a_limit_is_gone_on_with_by_the_same_command(table: Store) -> None:
+def test_a_run_with_a_limit_is_resumed_by_the_same_command(table: Store) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     assert (first["stopped"], first["begun"]) == ("cells", "start")
     assert legacy_sweep("--status")[1]["state"] == "paused"
@@ -75,37 +75,37 @@ def test_a_run_with_a_limit_is_gone_on_with_by_the_same_command(table: Store) ->
     assert legacy_sweep("--status")[1]["state"] == "finished"
 
 
-def test_the_same_command_goes_on_from_a_row_too_and_one_that_began_anew_says_how(table: Store) -> None:
+def test_the_same_command_resumes_at_a_row_and_a_restarted_run_explains_how_to_resume(table: Store) -> None:
     part = ["--from-row", b"040".hex(), "--max-cells", "7"]
     seen = [legacy_sweep(*part)[1] for _ in range(3)]
     assert [each["begun"] for each in seen] == ["start", "resume", "resume"]
     assert [each["this_time"]["cells"] for each in seen] == [7, 7, 6]
     assert seen[-1]["stopped"] is None
-    anew = ask("--restart", "--max-cells", "7").out
-    assert how_to_resume(restart=True) in anew
+    restarted = ask("--restart", "--max-cells", "7").out
+    assert how_to_resume(restart=True) in restarted
     assert how_to_resume(restart=True) != how_to_resume(restart=False)
 
 
-def test_a_cancelled_run_is_gone_on_with_or_begun_anew(table: Store) -> None:
+def test_a_cancelled_run_is_resumed_or_restarted(table: Store) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     assert legacy_sweep("--cancel")[1]["state"] == "cancelled"
-    _, anew = legacy_sweep("--restart", "--yes")
-    assert anew["run"] != first["run"]
-    assert anew["cells"] == ROWS
+    _, restarted = legacy_sweep("--restart", "--yes")
+    assert restarted["run"] != first["run"]
+    assert restarted["cells"] == ROWS
     assert legacy_sweep("--cancel")[0] == 3, "a finished run can't be cancelled"
 
 
-def test_what_a_run_has_done_is_not_dropped_where_nobody_can_be_asked(table: Store) -> None:
+def test_progress_of_a_run_is_not_discarded_without_a_terminal(table: Store) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     code, refused = legacy_sweep("--restart")
     assert (code, refused["error"], refused["field"]) == (2, "not_confirmed", "yes")
     assert legacy_sweep()[1]["run"] == first["run"]
 
 
-def test_who_cancels_is_told_that_it_stays_cancelled(table: Store) -> None:
+def test_a_cancellation_is_confirmed_as_lasting(table: Store) -> None:
     legacy_sweep("--max-cells", "10")
-    said = " ".join(ask("--cancel").out.split())
-    assert f"legacy-sweep {T}" in said
+    output = " ".join(ask("--cancel").out.split())
+    assert f"legacy-sweep {T}" in output
 
 
 def test_part_of_the_table_does_not_drop_what_a_run_of_all_of_it_has_done(table: Store) -> None:
@@ -120,18 +120,18 @@ def test_part_of_the_table_does_not_drop_what_a_run_of_all_of_it_has_done(table:
     assert legacy_sweep("--from-row", b"050".hex(), "--restart", "--yes")[1]["cells"] == 10
 
 
-def test_a_table_that_is_dropped_takes_its_run_along(table: Store, sqlite_url: str) -> None:
+def test_dropping_a_table_removes_its_run(table: Store, sqlite_url: str) -> None:
     _, first = legacy_sweep("--max-cells", "10")
     assert sweepflow("tables", "drop", str(T), "--yes", "--store", sqlite_url).code == 0
     ranges = [cell for cell, _ in table.scan_registers(LEGACY_SWEEPS).items if cell.row.startswith(b"range:")]
     assert ranges == []
     assert sweepflow("tables", "create", str(T), "--strategy", "thorough", "--store", sqlite_url).code == 0
     assert legacy_sweep("--status")[0] == 3, "there is no run"
-    _, anew = legacy_sweep()
-    assert (anew["begun"], anew["run"] == first["run"]) == ("start", False)
+    _, restarted = legacy_sweep()
+    assert (restarted["begun"], restarted["run"] == first["run"]) == ("start", False)
 
 
-def test_a_store_that_just_learned_the_time_says_when_to_come_back(sqlite: Store) -> None:
+def test_a_store_with_few_clock_samples_reports_when_to_try_again(sqlite: Store) -> None:
     sqlite.create_table(T, TableMetadata(SweepStrategy.CONSERVATIVE))
     code, refused = legacy_sweep()
     assert (code, refused["error"], refused["reason"]) == (2, "not_yet", "too_recent")
@@ -139,15 +139,15 @@ def test_a_store_that_just_learned_the_time_says_when_to_come_back(sqlite: Store
     assert legacy_sweep("--status")[0] == 3, "there is no run"
 
 
-def test_what_is_still_due_is_said(table: Store, sqlite_url: str) -> None:
+def test_the_remaining_work_is_reported(table: Store, sqlite_url: str) -> None:
     for strategy in ("conservative", "thorough"):
         assert sweepflow("tables", "set-strategy", str(T), strategy, "--yes", "--store", sqlite_url).code == 0
-    said = " ".join(ask().out.split())
-    assert Undone.QUEUE.sentence in said
+    output = " ".join(ask().out.split())
+    assert Undone.QUEUE.sentence in output
     assert legacy_sweep()[1]["still_due"] == "queue"
 
 
-def test_a_second_start_says_who_is_at_work(table: Store, settings: Settings) -> None:
+def test_a_second_start_names_the_active_owner(table: Store, settings: Settings) -> None:
     LegacySweep(table, settings, SystemClock(), "ada at host-7").start(LegacyOrder(T))
     refused = ask("--json")
     assert (refused.code, refused.document["error"]) == (5, "exists")
@@ -177,7 +177,7 @@ def test_bad_input_is_refused_before_anything_is_done(table: Store, arguments: l
     assert LegacySweep(table, Settings(), SystemClock()).standing(T) is None
 
 
-def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settings, sqlite_url: str) -> None:
+def test_an_interrupted_run_is_paused_and_can_be_resumed(table: Store, settings: Settings, sqlite_url: str) -> None:
     slow = os.environ | {"SWEEPFLOW_LEGACY_VERSIONS_PER_S": "20", "SWEEPFLOW_LEGACY_BATCH_VERSIONS": "5"}
     sweep = LegacySweep(table, settings, SystemClock())
     with subprocess.Popen([COMMAND, "legacy-sweep", str(T)], env=slow, stderr=subprocess.PIPE, text=True) as process:
@@ -187,9 +187,9 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
             assert time.monotonic() < deadline, "it examines nothing"
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert how_to_resume(restart=False) in " ".join(said.split())
+    assert how_to_resume(restart=False) in " ".join(output.split())
     paused = sweep.standing(T)
     assert paused
     assert (paused.run.state, paused.run.why) == (RunState.PAUSED, "interrupted")
@@ -197,7 +197,7 @@ def test_an_interrupted_run_is_paused_and_goes_on(table: Store, settings: Settin
     assert (rest["run"], rest["deleted"]) == (paused.run.id, 2 * ROWS)
 
 
-def test_people_are_told_in_a_sentence(table: Store) -> None:
+def test_the_result_is_printed_as_a_sentence(table: Store) -> None:
     ended = ask("--max-cells", "10")
     assert ended.code == 0
     assert f"{CUT_SHORT['cells']}; {how_to_resume(restart=False)}" in ended.out

@@ -1,4 +1,4 @@
-"""Compacting on nodes from a terminal: what is said before one is asked; the rest is tested on a real Cassandra."""
+"""Compacting on nodes from a terminal: messages before a node is contacted; the rest is tested on a real Cassandra."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sweep_tasks.errors import NotFound, NotYet
 from tests.support.command import sweepflow
 
 NODE = '{"one": {"data": "/nowhere"}}'
-CASSANDRA = "cassandra://127.0.0.1:1/nobody"
+CASSANDRA = "cassandra://127.0.0.1:1/missing"
 """Is not asked before the nodes are known."""
 
 
 @pytest.mark.parametrize("name", ["measure", "run"])
-def test_no_node_is_told_with_the_setting_that_describes_them(name: str) -> None:
+def test_missing_nodes_are_reported_with_the_setting_that_describes_them(name: str) -> None:
     answer = sweepflow("compaction", name, "--store", CASSANDRA)
     assert (answer.code, answer.out) == (2, "")
     assert answer.error
@@ -21,7 +21,7 @@ def test_no_node_is_told_with_the_setting_that_describes_them(name: str) -> None
     assert answer.err == f"error: {answer.error}\n"
 
 
-def test_a_node_that_is_not_described_is_told_with_those_that_are() -> None:
+def test_an_undescribed_node_is_reported_with_the_described_ones() -> None:
     chosen = ["--node", "one", "--node", "two", "--store", CASSANDRA]
     answer = sweepflow("compaction", "run", *chosen, "--json", SWEEPFLOW_COMPACTION_NODES=NODE)
     assert (answer.code, answer.document["error"], answer.document["field"]) == (3, "not_found", "node")

@@ -19,8 +19,8 @@ def test_a_pause_from_its_beginning_to_its_end(url: str) -> None:
         write(url, value)
     assert ask(url, "pause", "--list", "--json").document == {"paused": []}
     assert ask(url, "pause", "--list").out.count("\n") == 1
-    told = ask(url, "pause", "shop.items", "--reason", "a closer look")
-    assert (told.code, "shop.items" in told.out) == (0, True)
+    reported = ask(url, "pause", "shop.items", "--reason", "a closer look")
+    assert (reported.code, "shop.items" in reported.out) == (0, True)
     assert sum(each["parked"] for each in sweep_now(url).document["shards"]) == 1
     shown = ask(url, "pause", "--list").out
     assert "shop.items" in shown

@@ -73,16 +73,16 @@ def run(*arguments: str, **environment: str) -> Answer:
     return sweepflow(*arguments, cwd=None, stdin=b"", **{"COLUMNS": "200", **environment})
 
 
-def test_a_protection_from_its_making_to_its_end(url: str) -> None:
+def test_a_protection_from_its_creation_to_its_release(url: str) -> None:
     empty = ask(url, "protections", "--json").document
     assert (empty["protections"], empty["records"]["used"], empty["spans"]["used"]) == ([], 0, 0)
     assert ask(url, "protections").out.count("\n") == 1
-    made = ask(url, "protect", "shop.items", "--id", "backup", "--meta", "team=data", "--meta", "why=a=b", "--json")
-    assert made.code == 0
-    ts = made.document["ts"]
+    created = ask(url, "protect", "shop.items", "--id", "backup", "--meta", "team=data", "--meta", "why=a=b", "--json")
+    assert created.code == 0
+    ts = created.document["ts"]
     expected = {"id": "backup", "mode": "at", "state": "accepted", "owner": "manual", "targets": ["shop.items"],
                 "meta": {"team": "data", "why": "a=b"}, "expires": None, "expired": False}  # fmt: skip
-    assert made.document.items() >= expected.items()
+    assert created.document.items() >= expected.items()
     before = ask(url, "protections", "--json").document
     assert [(each["entries"], each["blocking"]) for each in before["protections"]] == [(0, False)]
     assert before["records"] == {"used": 1, "limit": 512}
@@ -93,8 +93,8 @@ def test_a_protection_from_its_making_to_its_end(url: str) -> None:
     held = {"entries": 1, "versions": 1, "bytes": BYTES, "at_least": False, "blocking": True}
     (shown,) = ask(url, "protections", "--json").document["protections"]
     assert shown.items() >= held.items()
-    told = ask(url, "release", "backup", "--dry-run", "--json").document
-    assert told.items() >= (held | {"released": False}).items()
+    reported = ask(url, "release", "backup", "--dry-run", "--json").document
+    assert reported.items() >= (held | {"released": False}).items()
     assert len(records(url)) == 1
     assert ask(url, "release", "backup", "--yes", "--json").document.items() >= (held | {"released": True}).items()
     sweep_now(url)
@@ -106,20 +106,20 @@ def test_a_protection_from_its_making_to_its_end(url: str) -> None:
 
 def test_a_script_gets_one_document_from_each_command(url: str) -> None:
     arguments = ("--json", "--store", url)
-    made = sweepflow_process("protect", "shop.items[00:ff)", "--id", "backup", *arguments)
-    assert (made.code, made.err) == (0, "")
-    assert made.document["targets"] == ["shop.items[00:ff)"]
+    created = sweepflow_process("protect", "shop.items[00:ff)", "--id", "backup", *arguments)
+    assert (created.code, created.err) == (0, "")
+    assert created.document["targets"] == ["shop.items[00:ff)"]
     listed = sweepflow_process("protections", *arguments)
     assert [each["id"] for each in listed.document["protections"]] == ["backup"]
     assert sweepflow_process("release", "backup", "--yes", *arguments).document["released"] is True
 
 
-def test_people_get_sentences_and_tables_without_the_rows_that_are_held(url: str) -> None:
+def test_text_output_does_not_show_the_protected_rows(url: str) -> None:
     rows = f"shop.items[{ROW.hex()}:)"
-    made = ask(url, "protect", rows, "--mode", "after", "--id", "[bold]tail", "--expires", "7d")
+    created = ask(url, "protect", rows, "--mode", "after", "--id", "[bold]tail", "--expires", "7d")
     (record,) = records(url)
-    assert made.out.count("\n") == 1
-    assert {"[bold]tail", "after", str(record.ts), rows} <= set(made.out.split())
+    assert created.out.count("\n") == 1
+    assert {"[bold]tail", "after", str(record.ts), rows} <= set(created.out.split())
     write(url, b"v1")
     sweep_now(url)
     listed = ask(url, "protections")
@@ -140,7 +140,7 @@ def test_people_get_sentences_and_tables_without_the_rows_that_are_held(url: str
         assert ROW.decode() not in answer.out + answer.err
 
 
-def test_what_was_swept_can_not_be_protected_and_the_answer_says_from_where_on_it_can(url: str) -> None:
+def test_a_swept_timestamp_is_refused_with_the_earliest_one_allowed(url: str) -> None:
     write(url, b"v1")
     sweep_now(url)
     with opened(url) as store:
@@ -172,7 +172,7 @@ def test_a_record_moves_forward_or_stays_where_it_is(url: str) -> None:
     refused = ask(url, "protections", "move", "job", str(ts + 2), "--yes", "--json")
     assert (refused.code, refused.document["error"]) == (5, "already_swept")
     assert [record.ts for record in records(url)] == [ts + 1]
-    gone = run("protections", "--store", url, "--json", "move", "nobody", "9")
+    gone = run("protections", "--store", url, "--json", "move", "missing", "9")
     assert (gone.code, gone.document["error"]) == (3, "not_found")
 
 
@@ -221,14 +221,14 @@ def test_more_than_the_limit_allows_is_not_protected(url: str) -> None:
     assert records(url) == []
 
 
-def test_an_id_that_is_taken_is_a_conflict_and_one_is_made_up_if_none_is_given(url: str) -> None:
+def test_an_existing_id_is_a_conflict_and_a_missing_one_is_generated(url: str) -> None:
     first = ask(url, "protect", "shop.*", "--owner", "airflow_run", "--json").document
     assert first["id"].startswith("airflow_run-")
     again = ask(url, "protect", "shop.items", "--id", first["id"], "--json")
     assert (again.code, again.document["error"]) == (5, "exists")
 
 
-def test_records_that_somebody_left_half_done_are_shown_as_they_are(url: str) -> None:
+def test_records_of_interrupted_operations_are_shown_in_their_state(url: str) -> None:
     with opened(url) as store:
         catalog = ProtectionCatalog(store)
         catalog.begin(Record("pending", 50, Mode.AT, (Target(TABLE),), created_ms=1, expires_ms=2))
@@ -239,7 +239,7 @@ def test_records_that_somebody_left_half_done_are_shown_as_they_are(url: str) ->
     assert "expired" in for_people
 
 
-def test_a_look_that_is_cut_short_says_at_least(url: str) -> None:
+def test_a_truncated_count_is_shown_as_at_least(url: str) -> None:
     ask(url, "protect", "shop.items", "--mode", "after", "--id", "tail")
     for value in (b"v1", b"v2", b"v3"):
         write(url, value)
@@ -258,7 +258,7 @@ def test_a_look_that_is_cut_short_says_at_least(url: str) -> None:
         assert held_back(held) != held_back(held._replace(at_least=not held.at_least))
 
 
-def test_the_retention_of_a_table_is_given_and_taken_away(url: str) -> None:
+def test_the_retention_of_a_table_is_set_and_removed(url: str) -> None:
     given = ask(url, "tables", "change", "shop.items", "--retention", "12h", "--json")
     assert given.code == 0
     assert given.document.items() >= {"table": "shop.items", "retention_s": 43_200, "strategy": "conservative"}.items()
@@ -299,7 +299,7 @@ class TestMoments:
             ("2001-01-01", "past"),
         ],
     )
-    def test_what_is_no_time_to_come_is_refused(self, text: str, reason: str) -> None:
+    def test_a_time_that_is_not_in_the_future_is_refused(self, text: str, reason: str) -> None:
         with pytest.raises(BadValue) as refused:
             moment_ms(text, "expires", self.NOW)
         assert (refused.value.field, refused.value.reason) == ("expires", reason)

@@ -43,7 +43,7 @@ def sweep_now(*arguments: str) -> Answer:
 
 
 class TestHealth:
-    def test_a_shard_that_is_behind_is_the_exit_code_and_names_the_way_out(self, url: str) -> None:
+    def test_a_shard_that_is_behind_sets_the_exit_code_and_names_the_remedy(self, url: str) -> None:
         with open_store(url, Settings()) as store:
             ClockHistory(store).record(ClockSample(1_000, 0))
         for_scripts = sweepflow("status", "--json", "--store", url)
@@ -72,7 +72,7 @@ class TestHealth:
     def test_a_store_that_does_not_answer_has_a_third_exit_code(self, tmp_path: object) -> None:
         assert sweepflow("status", "--json", "--store", f"sqlite:///{tmp_path}/none.db").code == 4
 
-    def test_watching_is_for_people(self, url: str) -> None:
+    def test_watching_cannot_be_combined_with_json(self, url: str) -> None:
         assert sweepflow("status", "--watch", "--json", "--store", url).code == 2
 
 
@@ -96,7 +96,7 @@ def test_of_many_shards_the_furthest_behind_are_shown(url: str) -> None:
     assert sum(line.startswith(("│ conservative", "│ thorough")) for line in every.splitlines()) == 80
 
 
-def test_a_backlog_that_was_counted_in_part_says_so() -> None:
+def test_a_partly_counted_backlog_is_marked() -> None:
     assert backlog_shown(ShardBacklog(timestamps=9, entries_estimated=10_000, at_least=False)) == "10,000"
     in_part = backlog_shown(ShardBacklog(timestamps=9, entries_estimated=10_000, at_least=True))
     assert in_part.split()[-1] == "10,000" != in_part
@@ -115,7 +115,7 @@ def test_what_a_sweep_did_is_in_the_status_afterwards(url: str) -> None:
     assert sweepflow("status", "--json", "--store", url).document["shards"][0]["last_run"] == conservative["last_run"]
 
 
-def look_at_the_clock(url: str) -> None:
+def read_clock(url: str) -> None:
     with open_store(url, Settings()) as store:
         ClockHistory(store).record_now(TimestampService(store), SystemClock(), 900)
 
@@ -141,15 +141,15 @@ def watching(url: str, *options: str, lines: int = 24) -> Iterator[Callable[[byt
     try:
         while os.read(controller, 65_536):
             continue
-    except OSError:  # how a terminal says that nobody is left on it
+    except OSError:  # how a terminal reports that its other side is closed
         pass
     os.close(controller)
     assert process.wait(timeout=60) == 0
 
 
-def test_watching_shows_it_again_until_it_is_ended_and_goes_on_while_the_store_is_away(url: str) -> None:
+def test_watching_repeats_until_it_is_ended_also_while_the_store_is_unreachable(url: str) -> None:
     file = Path(url.removeprefix("sqlite:///"))
-    look_at_the_clock(url)
+    read_clock(url)
     with watching(url) as until_seen:
         until_seen(HEADLINES[Verdict.OK].encode(), 2)
         with closing(sqlite3.connect(file)) as connection:
@@ -166,7 +166,7 @@ def test_watching_shows_it_again_until_it_is_ended_and_goes_on_while_the_store_i
 def test_watching_every_shard_shows_every_shard(url: str) -> None:
     with open_store(url, Settings()) as store:
         Progress(store).raise_shards(40)
-    look_at_the_clock(url)
+    read_clock(url)
     with watching(url, "--all", lines=120) as until_seen:
         until_seen("│ 39".encode(), 2)
 
@@ -232,10 +232,10 @@ class TestExplain:
         assert nothing_waits != never_swept
         sweep_now("--store", url)
         assert explained(url, "app.other")["unreadable"] == 1
-        said = sweepflow("explain", "app.other", "--store", url).out
-        assert re.findall(r"\d+", said) == ["1"]
-        assert "quarantine list" in said
-        assert nothing_waits not in said
+        output = sweepflow("explain", "app.other", "--store", url).out
+        assert re.findall(r"\d+", output) == ["1"]
+        assert "quarantine list" in output
+        assert nothing_waits not in output
 
     @pytest.mark.parametrize(
         ("arguments", "field", "reason"),
@@ -265,7 +265,7 @@ class TestExplain:
         assert answer.error.table == TableRef.parse("app.none")
 
 
-def test_a_cell_that_is_not_there_has_no_versions(url: str) -> None:
+def test_a_missing_cell_has_no_versions(url: str) -> None:
     asked = ("explain", "app.items", "nowhere", "c", "--store", url)
     assert sweepflow(*asked, "--json").document["versions"] == []
     answer = sweepflow(*asked)

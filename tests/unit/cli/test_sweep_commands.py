@@ -72,9 +72,9 @@ def url(sqlite_url: str) -> str:
 
 def overwrite(store: Store, times: int) -> None:
     with TransactionManager(store, queue=QueueWriter(store), renew_leases=False) as manager:
-        for turn in range(times):
+        for index in range(times):
             with manager.transaction() as tx:
-                tx.put(TABLE, *CELL, b"%d" % turn)
+                tx.put(TABLE, *CELL, b"%d" % index)
 
 
 def versions(url: str) -> list[int]:
@@ -83,7 +83,7 @@ def versions(url: str) -> list[int]:
 
 
 class TestSweep:
-    def test_a_dry_run_tells_what_the_sweep_then_does(self, url: str) -> None:
+    def test_a_dry_run_reports_what_the_sweep_then_does(self, url: str) -> None:
         before = versions(url)
         foretold = sweep_now("--dry-run", "--json", "--store", url)
         assert (foretold.code, foretold.document["dry_run"]) == (0, True)
@@ -127,27 +127,27 @@ class TestSweep:
             assert shown["oldest_open_transaction"]["lease"] == done.document["shards"][0]["sweep_ts"]
             lease.abort()
 
-    def test_a_budget_ends_it_early_and_the_next_goes_on(self, url: str) -> None:
+    def test_a_budget_ends_a_sweep_early_and_the_next_one_continues(self, url: str) -> None:
         sweep = ("--strategy", "conservative", "--max-entries", "2", "--json", "--store", url)
         first, second = (sweep_now(*sweep).document["shards"][0] for _ in range(2))
         assert (first["stopped"], first["entries"]) == ("entries", 2)
         assert (second["stopped"], second["entries"], second["progress_before"]) == (None, 1, first["progress"])
 
-    def test_a_timestamp_by_hand_lowers_the_goal(self, url: str) -> None:
+    def test_a_given_timestamp_lowers_the_horizon(self, url: str) -> None:
         _, second, last = versions(url)
         arguments = ("--strategy", "conservative", "--shard", "0", "--stop-at", str(last))
         done = sweep_now(*arguments, "--json", "--store", url)
         assert [(shard["sweep_ts"], shard["progress"]) for shard in done.document["shards"]] == [(last, last - 1)]
         assert versions(url) == [-1, second, last]
 
-    def test_people_get_a_table(self, url: str) -> None:
+    def test_text_output_is_a_table(self, url: str) -> None:
         shown = sweep_now("--dry-run", "--store", url)
         assert shown.code == 0
         for name in ("strategy", "shard", "progress", "entries", "range_deletes"):
             assert name.replace("_", " ") in shown.out
         assert shown.out.count("done") == 2
         end_of_table = "└"
-        assert not shown.out.splitlines()[-1].startswith(end_of_table), "a dry run is said to be one"
+        assert not shown.out.splitlines()[-1].startswith(end_of_table), "a dry run is marked as one"
         assert sweep_now("--store", url).out.splitlines()[-1].startswith(end_of_table)
 
     @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ class TestSweep:
         assert sweepflow("sweep", "--strategy", "eager", "--store", url).code == 2
         assert sweepflow("sweep", "--max-entries", "-1", "--store", url).code == 2
 
-    def test_a_store_that_is_not_there_is_told_apart(self, tmp_path: Path) -> None:
+    def test_a_missing_store_has_its_own_error(self, tmp_path: Path) -> None:
         for name in (["sweep"], ["queue", "quarantine", "list"]):
             answer = sweepflow(*name, "--store", f"sqlite:///{tmp_path}/none.db")
             assert answer.code == 4
@@ -187,7 +187,7 @@ class TestSweep:
 
 
 class TestStatus:
-    def test_it_tells_how_far_everything_is_and_what_holds_it_up(self, url: str) -> None:
+    def test_status_shows_progress_and_obstacles(self, url: str) -> None:
         before = sweepflow("status", "--json", "--store", url).document
         assert [
             {name: each[name] for name in ("strategy", "shard", "progress", "lag_s")} for each in before["shards"]
@@ -238,7 +238,7 @@ class TestQueue:
         }
         assert sweepflow("status", "--store", sqlite_url).code == 0
 
-    def test_an_empty_queue_is_said_to_be_empty(self, sqlite_url: str) -> None:
+    def test_an_empty_queue_is_reported_as_empty(self, sqlite_url: str) -> None:
         for_people = sweepflow("queue", "show", "--store", sqlite_url)
         assert (for_people.code, for_people.out.count("\n")) == (0, 1)
         assert sweepflow("queue", "show", "--json", "--store", sqlite_url).document == {"shards": []}
@@ -266,7 +266,7 @@ class TestQueue:
 
 
 class TestQuarantine:
-    def test_what_was_set_aside_is_listed_and_judged_anew_once_the_cause_is_gone(self, url: str) -> None:
+    def test_quarantined_entries_are_listed_and_judged_again_when_the_cause_is_fixed(self, url: str) -> None:
         entry, garbled = b"\x00\x0dapp.elsewhere\x01r\x01c\x00", b"\x02"
         with open_store(url, Settings()) as store:
             row = shared_row(0, SweepStrategy.CONSERVATIVE, 0)
@@ -297,7 +297,7 @@ class TestQuarantine:
 
 
 class TestScenario:
-    def test_from_a_file_a_line_of_outcome_for_each_operation(self, tmp_path: Path) -> None:
+    def test_a_scenario_file_prints_an_outcome_for_each_operation(self, tmp_path: Path) -> None:
         file = tmp_path / "scenario.jsonl"
         file.write_text(SCENARIO)
         answer = sweepflow("scenario", "run", str(file))
@@ -309,7 +309,7 @@ class TestScenario:
         assert answer.code == 0
         assert lines(answer) == OUTCOMES
 
-    def test_a_store_that_holds_data_goes_on_with_it(self, tmp_path: Path) -> None:
+    def test_a_store_with_data_is_used_as_it_is(self, tmp_path: Path) -> None:
         address = f"sqlite:///{tmp_path}/fresh.db"
         assert with_input(SCENARIO, "scenario", "run", "-", "--store", address).code == 0
         again = with_input('{"op":"versions","table":"app.items"}\n', "scenario", "run", "-", "--store", address)
@@ -330,7 +330,7 @@ class TestScenario:
             assert TimestampService(store).greatest() == 7
             assert [table for table in store.tables() if not table.is_system] == []
 
-    def test_an_operation_that_fails_says_so_and_the_run_goes_on(self) -> None:
+    def test_a_failed_operation_is_reported_and_the_run_continues(self) -> None:
         bad = (
             'not json\n{"op":"fly"}\n{"op":"commits","extra":1}\n{"op":"versions","table":"app.none"}\n'
             '{"op":"sweep","strategy":"nothing","sweep_ts":5}\n\n{"op":"release","id":"a"}\n{"op":"commits"}\n'

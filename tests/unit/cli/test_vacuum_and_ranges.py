@@ -1,4 +1,4 @@
-"""What the command says of compaction where there are no tombstones, and where sweeps have left some."""
+"""The output about compaction for stores without tombstones, and where sweeps have left some."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def test_sqlite_says_that_it_has_no_tombstones_and_gives_its_free_pages_back(path: Path) -> None:
+def test_sqlite_has_no_tombstones_and_returns_its_free_pages(path: Path) -> None:
     url = f"sqlite:///{path}"
     before = path.stat().st_size
     dry = sweepflow("compaction", "vacuum", "--dry-run", "--json", "--store", url)
@@ -52,7 +52,7 @@ def test_sqlite_says_that_it_has_no_tombstones_and_gives_its_free_pages_back(pat
     assert (again["tombstones"], again["bytes_free"], again["bytes_freed"]) == (0, 0, 0)
 
 
-def test_who_is_busy_with_the_file_is_waited_for_and_then_named(path: Path) -> None:
+def test_a_process_that_uses_the_file_is_waited_for_and_then_named(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         refused = sweepflow(
@@ -63,21 +63,21 @@ def test_who_is_busy_with_the_file_is_waited_for_and_then_named(path: Path) -> N
     assert isinstance(refused.error, StoreBusy)
 
 
-def test_memory_has_nothing_to_do() -> None:
+def test_the_memory_store_has_nothing_to_vacuum() -> None:
     for_scripts = sweepflow("compaction", "vacuum", "--json", "--store", "memory:").document
     assert (for_scripts["how"], for_scripts["tombstones"], for_scripts["bytes_free"]) == (None, 0, 0)
     answer = sweepflow("compaction", "vacuum", "--store", "memory:")
     assert (answer.code, answer.out.count("\n")) == (0, 1)
 
 
-def test_a_store_without_a_ring_says_so(path: Path) -> None:
+def test_a_store_without_a_ring_is_reported(path: Path) -> None:
     for url in ("memory:", f"sqlite:///{path}"):
         assert sweepflow("compaction", "ranges", "--json", "--store", url).document == {"ring": False, "tables": []}
     answer = sweepflow("compaction", "ranges", "--store", f"sqlite:///{path}")
     assert (answer.code, "compaction vacuum" in answer.out) == (0, True)
 
 
-def test_what_was_done_needs_a_node() -> None:
+def test_marking_ranges_as_compacted_needs_a_node() -> None:
     answer = sweepflow("compaction", "ranges", "--done", "--store", "memory:")
     assert (answer.code, answer.err) == (2, f"error: {answer.error}\n")
     assert answer.error

@@ -1,6 +1,6 @@
-"""A node whose tools do what a test says: for what a real Cassandra does once in a while, and never when asked to.
+"""A node whose tools follow the script of a test: for what a real Cassandra does rarely, and never on request.
 
-Its files are dumps, with what sstablemetadata would tell beside them. Its tools are programs, started as real ones are.
+Its files are dumps, with the output of sstablemetadata beside them. Its tools are programs, started as real ones are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sweep_tasks.sstables.dump import Tools
 from sweep_tasks.sstables.files import HERE
 from sweep_tasks.sstables.nodes import Node, Stretch
 from sweep_tasks.store.contract import PhysicalTable
-from tests.unit.compaction.proving import STCS
+from tests.unit.compaction.file_facts import STCS
 from tests.unit.sstables.dumps import dead, live, partition, text
 from tests.unit.sstables.test_encoding import statistics
 
@@ -108,17 +108,17 @@ class ScriptedNode:
     # --- what it does ---------------------------------------------------------------------------------------------
 
     def compactions(self, *each: list[dict[str, Any]]) -> None:
-        """What every compaction does, one after the other; the last goes for all that follow."""
+        """What every compaction does, one after the other; the last is repeated for all that follow."""
         (self.folder / "compactions").write_text(json.dumps(each))
 
-    def replaces(self, gone: Iterable[Path], *made: str) -> list[dict[str, Any]]:
-        return [{"remove": [str(file) for file in gone], "add": list(made), "to": str(self.files)}]
+    def replaces(self, gone: Iterable[Path], *created: str) -> list[dict[str, Any]]:
+        return [{"remove": [str(file) for file in gone], "add": list(created), "to": str(self.files)}]
 
-    def work(self, *said: str) -> None:
-        (self.folder / "work").write_text(json.dumps(said))
+    def work(self, *output: str) -> None:
+        (self.folder / "work").write_text(json.dumps(output))
 
-    def repairs(self, *said: str) -> None:
-        (self.folder / "repairs").write_text(json.dumps(said))
+    def repairs(self, *output: str) -> None:
+        (self.folder / "repairs").write_text(json.dumps(output))
 
     @property
     def asked(self) -> list[str]:
@@ -135,11 +135,11 @@ class ScriptedNode:
         written: int = 100,
         covers: Iterable[Stretch] = (),
         key: bytes = b"row",
-        made: bool = False,
+        created: bool = False,
         deleted_s: int = 1_000,
     ) -> Path:
         """`made`: not there yet, a compaction puts it there."""
-        data = (self.made if made else self.files) / f"nb-{number}-big-Data.db"
+        data = (self.made if created else self.files) / f"nb-{number}-big-Data.db"
         rows = [dead(20 * place + 20, deleted_s) for place in range(tombstones)]
         dump = text(partition(0, *rows, live(20 * tombstones + 20), key=key))
         metadata = _metadata(written, covers)
@@ -152,7 +152,7 @@ class ScriptedNode:
         return data
 
     def measured(self) -> Order:
-        """Measured as it stands; what a round does first."""
+        """Measure the current files, as a round does first."""
         measure_files(self.order, self.settings, in_threads(1))
         return self.order
 

@@ -45,8 +45,8 @@ def blockers(node: ScriptedNode, now_s: int = NOW_S) -> list[Blocker]:
     ]
 
 
-def test_what_was_dropped_is_what_is_missing_in_the_file_that_was_made(node: ScriptedNode, files: list[Path]) -> None:
-    node.file(3, 3, written=100, covers=[stretch(0, 9)], made=True)
+def test_dropped_tombstones_are_those_missing_in_the_new_file(node: ScriptedNode, files: list[Path]) -> None:
+    node.file(3, 3, written=100, covers=[stretch(0, 9)], created=True)
     node.compactions(node.replaces(files, "nb-3-"))
     found = done(node)
     assert (found.outcome, found.dropped, [Path(name).name for name in found.made]) == (
@@ -55,58 +55,58 @@ def test_what_was_dropped_is_what_is_missing_in_the_file_that_was_made(node: Scr
     assert found.document().points_expected == 41 + 1
 
 
-def test_a_flush_meanwhile_is_none_of_its_files(node: ScriptedNode, files: list[Path]) -> None:
+def test_a_concurrent_flush_is_not_counted(node: ScriptedNode, files: list[Path]) -> None:
     """It has tombstones of its own; counted in, they would make the compaction a fruitless one."""
-    node.file(3, 0, covers=[stretch(0, 9)], made=True)
-    node.file(4, 500, written=200, covers=[stretch(9, 12)], made=True)
+    node.file(3, 0, covers=[stretch(0, 9)], created=True)
+    node.file(4, 500, written=200, covers=[stretch(9, 12)], created=True)
     node.compactions(node.replaces(files, "nb-3-", "nb-4-"))
     found = done(node)
     assert (found.outcome, found.dropped, len(found.made)) == (CompactionOutcome.DONE, 40, 1)
 
 
-def test_what_was_compacted_again_at_once_is_not_taken_for_dropped(node: ScriptedNode, files: list[Path]) -> None:
-    node.file(5, 540, written=200, covers=[stretch(0, 12)], made=True)
+def test_a_file_that_was_compacted_again_at_once_is_not_counted_as_dropped(
+    node: ScriptedNode, files: list[Path]
+) -> None:
+    node.file(5, 540, written=200, covers=[stretch(0, 12)], created=True)
     node.compactions(node.replaces(files, "nb-5-"))
     found = done(node)
     assert (found.outcome, found.dropped) == (CompactionOutcome.UNKNOWN, None)
-    assert found.document().bytes_read > 0, "it was rewritten all the same"
+    assert found.document().bytes_read > 0, "it was rewritten nevertheless"
     assert Blocker.FRUITLESS not in blockers(node)
 
 
-def test_files_that_are_others_by_now_are_not_compacted(node: ScriptedNode, files: list[Path]) -> None:
+def test_files_replaced_meanwhile_are_not_compacted(node: ScriptedNode, files: list[Path]) -> None:
     found = done(node, change=True)
     assert (found.outcome, found.dropped, found.document().bytes_read) == (CompactionOutcome.GONE, 0, 0)
     assert "compact" not in node.asked
 
 
-def test_what_the_server_declines_was_not_rewritten_and_is_not_asked_for_again_for_a_while(
-    node: ScriptedNode, files: list[Path]
-) -> None:
+def test_a_declined_compaction_is_not_requested_again_for_a_while(node: ScriptedNode, files: list[Path]) -> None:
     found = done(node)
     assert (found.outcome, found.dropped, found.document().bytes_read) == (CompactionOutcome.DECLINED, 0, 0)
     assert blockers(node) == [Blocker.DECLINED]
     assert blockers(node, NOW_S + 7 * 86_400) == [], "it may have been something that left no trace"
     node.file(6, 0, written=10, covers=[stretch(20, 21)])
-    assert blockers(node) == [], "an older file is there now, which goes along"
+    assert blockers(node) == [], "an older file is there now, which is compacted together"
 
 
 @pytest.mark.parametrize(
     ("left", "outcome"),
     [(37, CompactionOutcome.FRUITLESS), (36, CompactionOutcome.DONE), (40, CompactionOutcome.FRUITLESS)],
 )
-def test_next_to_nothing_is_fruitless_and_not_tried_again(
+def test_a_compaction_that_drops_almost_nothing_is_fruitless_and_not_repeated(
     node: ScriptedNode, files: list[Path], left: int, outcome: CompactionOutcome
 ) -> None:
-    node.file(3, left, written=100, covers=[stretch(0, 9)], made=True)
+    node.file(3, left, written=100, covers=[stretch(0, 9)], created=True)
     node.compactions(node.replaces(files, "nb-3-"))
     found = done(node)
     assert (found.outcome, found.dropped) == (outcome, 40 - left)
     assert blockers(node) == ([Blocker.FRUITLESS] if outcome is CompactionOutcome.FRUITLESS else [])
 
 
-def test_what_nobody_can_be_certain_of_is_never_called_fruitless(node: ScriptedNode) -> None:
+def test_an_uncertain_result_is_never_recorded_as_fruitless(node: ScriptedNode) -> None:
     """Files that came from another node cover nothing, and another one of those may have come meanwhile."""
     came = [node.file(1, 0, written=100), node.file(2, 40, written=100)]
-    node.file(3, 40, written=100, made=True)
+    node.file(3, 40, written=100, created=True)
     node.compactions(node.replaces(came, "nb-3-"))
     assert done(node).outcome is CompactionOutcome.DONE

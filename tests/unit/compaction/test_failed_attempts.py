@@ -9,14 +9,14 @@ import pytest
 from sweep_tasks.compaction.node_files import FailedAttempts
 
 
-def test_what_was_added_is_there_for_the_next_process_and_for_this_node_alone(tmp_path: Path) -> None:
+def test_recorded_attempts_are_read_by_the_next_process_of_this_node_only(tmp_path: Path) -> None:
     FailedAttempts(tmp_path / "new", "one").add({"/data/a": "x"})
     FailedAttempts(tmp_path / "new", "one").add({"/data/b": "y"})
     assert FailedAttempts(tmp_path / "new", "one").causes() == {"/data/a": "x", "/data/b": "y"}
     assert FailedAttempts(tmp_path / "new", "two").causes() == {}
 
 
-def test_files_that_are_gone_are_forgotten_in_the_folders_that_were_looked_at(tmp_path: Path) -> None:
+def test_missing_files_are_forgotten_in_the_listed_folders(tmp_path: Path) -> None:
     kept = FailedAttempts(tmp_path, "one")
     kept.add({"/data/ks/t-1/a": "x", "/data/ks/t-1/b": "y", "/data/ks/u-1/c": "z"})
     kept.forget_gone(["/data/ks/t-"], {"/data/ks/t-1/b"})

@@ -1,4 +1,4 @@
-"""What a plan knows of a node at one moment."""
+"""The state of a node that a plan is based on."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def blockers(found: NodeState) -> list[Blocker]:
     return [each.by.blocker for each in found.plan.blocked]
 
 
-def test_a_node_that_was_never_measured_has_to_be_first(node: ScriptedNode) -> None:
+def test_an_unmeasured_node_must_be_measured_first(node: ScriptedNode) -> None:
     with pytest.raises(BadValue) as refused:
         look(node)
     assert refused.value.field == "statistics"
     assert str(node.order.statistics) in str(refused.value)
 
 
-def test_what_was_measured_of_a_file_that_is_another_by_now_does_not_count(node: ScriptedNode) -> None:
+def test_measurements_of_a_replaced_file_do_not_count(node: ScriptedNode) -> None:
     node.measured()
     os.utime(node.files / "nb-1-big-Data.db", ns=(5, 5))
     assert blockers(look(node)) == [Blocker.NOT_MEASURED]
 
 
-def test_a_file_that_came_later_may_keep_tombstones_as_nobody_knows_what_is_in_it(node: ScriptedNode) -> None:
+def test_a_file_written_later_may_keep_tombstones_because_its_content_is_unknown(node: ScriptedNode) -> None:
     node.measured()
     node.file(2, 0, written=50, key=b"another")
     (compaction,) = look(node).plan.compactions

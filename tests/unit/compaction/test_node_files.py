@@ -31,7 +31,7 @@ def test_one_folder_of_several_that_is_not_there_is_a_wrong_setting(node: Script
     assert str(missing) in str(refused.value)
 
 
-def test_a_folder_without_files_is_not(node: ScriptedNode, tmp_path: Path) -> None:
+def test_a_folder_without_files_is_no_error(node: ScriptedNode, tmp_path: Path) -> None:
     empty = tmp_path / "data2"
     empty.mkdir()
     assert measure_files(with_folders(node, empty), node.settings, in_threads(1)).files == 1

@@ -9,7 +9,7 @@ from tests.unit.compaction.scripted_node import stretch
 from tests.unit.sstables.answers import answer
 
 NEW = {"new": Identity("new", "9", 5, 5)}
-TOLD = answer("sstablemetadata_with_positions.txt")
+REPORTED = answer("sstablemetadata_with_positions.txt")
 
 
 def of(*covers: Stretch, first: int = 10, last: int = 20) -> FileMetadata:
@@ -19,25 +19,25 @@ def of(*covers: Stretch, first: int = 10, last: int = 20) -> FileMetadata:
 SOURCES = [of(stretch(0, 5)), of(stretch(5, 9))]
 
 
-def test_what_covers_all_that_the_sources_covered_came_of_them() -> None:
+def test_a_file_that_covers_all_sources_is_their_output() -> None:
     found = outputs_of(0, SOURCES, NEW, {"new": of(stretch(0, 9))})
     assert (dict(found.made), found.unclear, found.certain) == (NEW, False, True)
 
 
-def test_a_flush_meanwhile_did_not() -> None:
+def test_a_concurrent_flush_is_not_their_output() -> None:
     found = outputs_of(0, SOURCES, NEW, {"new": of(stretch(9, 12), first=30, last=40)})
     assert (dict(found.made), found.unclear) == ({}, False)
 
 
-def test_what_covers_more_came_of_a_second_compaction_too() -> None:
+def test_a_file_that_covers_more_is_the_output_of_a_second_compaction() -> None:
     assert outputs_of(0, SOURCES, NEW, {"new": of(stretch(0, 12))}).unclear
 
 
-def test_what_went_away_before_it_could_be_asked_leaves_it_open() -> None:
+def test_a_file_that_vanished_before_it_was_read_leaves_the_outputs_unknown() -> None:
     assert outputs_of(0, SOURCES, NEW, {"new": None}).unclear
 
 
-def test_where_some_sources_stay_and_others_go_it_is_open_what_was_compacted() -> None:
+def test_if_only_some_sources_vanish_the_outputs_are_unknown() -> None:
     assert outputs_of(1, SOURCES, NEW, {"new": of(stretch(0, 9))}).unclear
 
 
@@ -55,10 +55,10 @@ def test_files_of_other_nodes_cover_nothing_and_are_known_by_their_times_but_not
     assert not outputs_of(0, sources, {}, {}).unclear, "everything was dropped"
 
 
-def test_stretches_that_touch_are_one() -> None:
+def test_adjacent_ranges_are_merged() -> None:
     assert joined([stretch(5, 9), stretch(0, 5), stretch(11, 12)]) == (stretch(0, 9), stretch(11, 12))
 
 
 def test_what_a_file_covers_is_read_as_cassandra_prints_it() -> None:
-    ((_, found),) = metadata_in(TOLD)
+    ((_, found),) = metadata_in(REPORTED)
     assert found.covers == (((17, 86), (17, 90)), ((17, 95), (18, 2)))

@@ -13,7 +13,7 @@ from sweep_tasks.compaction.planning import CompactionPlan, EarlierAttempts, cau
 from sweep_tasks.compaction.proof import Blocker, KnownFile, TableFiles, droppable_in
 from sweep_tasks.compaction.rules import Density, Reason, Verdict
 from sweep_tasks.sstables.nodes import FileMetadata
-from tests.unit.compaction.proving import TABLE, known, path, table
+from tests.unit.compaction.file_facts import TABLE, known, path, table
 
 A, B, C, OLD = path("a"), path("b"), path("c"), path("old")
 
@@ -42,19 +42,19 @@ def test_candidates_are_compacted_in_their_order_each_with_what_it_costs_and_gai
     assert [(each.bytes, each.tombstones, each.points) for each in found.compactions] == [(100, 5, 10)] * 2
 
 
-def test_those_that_take_the_same_old_file_along_go_together_and_it_is_rewritten_once() -> None:
+def test_candidates_that_need_the_same_old_file_are_compacted_together() -> None:
     files = {A: dense("a", 100), B: dense("b", 200), OLD: known("old", FileMetadata(1, 50))}
     (found,) = plan(files, verdict(A, 1), verdict(B, 2)).compactions
     assert set(found.files) == {A, B, OLD}
     assert (found.candidate, found.rank, found.bytes, found.tombstones) == (A, 1, 300, 10)
 
 
-def test_what_is_not_eligible_is_not_looked_at() -> None:
+def test_ineligible_files_are_not_examined() -> None:
     found = plan({A: dense("a", 100)}, verdict(A, None, Reason.BELOW_THRESHOLD), verdict(A, None, Reason.PENDING))
     assert found == CompactionPlan((), ())
 
 
-def test_a_file_that_is_gone_is_left_out() -> None:
+def test_a_missing_file_is_left_out() -> None:
     assert plan({A: dense("a", 100)}, verdict(B, 1)) == CompactionPlan((), ())
 
 
@@ -66,7 +66,7 @@ def test_what_does_not_fit_into_the_rest_of_the_budget_waits_and_a_smaller_one_m
 
 
 def test_one_that_would_make_an_earlier_compaction_too_large_waits_for_the_next_round() -> None:
-    """Alone it would fit, with the old file; but that one goes with another already."""
+    """Alone it would fit, with the old file; but that one is already compacted with another."""
     files = {
         A: dense("a", 100, at=1),
         B: dense("b", 200, at=2, size=500),
@@ -77,7 +77,7 @@ def test_one_that_would_make_an_earlier_compaction_too_large_waits_for_the_next_
     assert blockers(found) == {B: Blocker.NEXT_ROUND}
 
 
-def test_one_that_only_readers_speak_for_never_makes_an_earlier_compaction_larger() -> None:
+def test_a_candidate_justified_by_reads_only_never_enlarges_an_earlier_compaction() -> None:
     files = {A: dense("a", 100), B: dense("b", 200), OLD: known("old", FileMetadata(1, 50))}
     found = plan(files, verdict(A, 1), verdict(B, 2, Reason.READ))
     assert [set(each.files) for each in found.compactions] == [{A, OLD}]
@@ -86,19 +86,19 @@ def test_one_that_only_readers_speak_for_never_makes_an_earlier_compaction_large
     assert [each.candidate for each in alone.compactions] == [A, B]
 
 
-def test_a_blocked_candidate_is_told_with_what_stays_in_it() -> None:
+def test_a_blocked_candidate_is_reported_with_what_stays_in_it() -> None:
     young = known("a", FileMetadata(1, 1), waiting=70, until_s=900)
     (found,) = plan({A: young}, verdict(A, 1, Reason.LONG_RUN)).blocked
     assert (found.by.blocker, found.by.until_s, found.tombstones, found.waiting) == (Blocker.GC_GRACE, 900, 0, 70)
 
 
-def test_one_that_was_blocked_and_goes_along_with_a_later_one_is_not_told_as_kept() -> None:
+def test_a_blocked_file_that_is_compacted_with_a_later_one_is_not_reported_as_kept() -> None:
     files = {A: known("a", FileMetadata(50, 50), waiting=70), B: dense("b", 200)}
     found = plan(files, verdict(A, 1, Reason.LONG_RUN), verdict(B, 2))
     assert ([set(each.files) for each in found.compactions], found.blocked) == ([{A, B}], ())
 
 
-class TestOneThatTheServerIsAboutToCompact:
+class TestAFileThatTheServerIsAboutToCompact:
     def pending(self, file: str, otherwise: Reason) -> Verdict:
         return replace(verdict(file, None, Reason.PENDING), if_not_pending=otherwise)
 
@@ -113,19 +113,19 @@ class TestOneThatTheServerIsAboutToCompact:
         for otherwise in (Reason.BELOW_THRESHOLD, Reason.SWITCHED_OFF, Reason.EMPTY):
             assert plan({A: dense("a", 100)}, self.pending(A, otherwise)) == CompactionPlan((), ())
 
-    def test_that_could_not_go_anyway_is_told_with_what_keeps_it_for_longer(self) -> None:
+    def test_an_undroppable_file_is_reported_with_what_keeps_it_longer(self) -> None:
         files = {A: known("a", FileMetadata(1, 1), waiting=70)}
         assert blockers(plan(files, self.pending(A, Reason.LONG_RUN))) == {A: Blocker.GC_GRACE}
 
 
-def test_while_the_server_is_busy_nothing_is_begun_and_all_is_told() -> None:
+def test_while_the_server_is_busy_nothing_starts_and_everything_is_reported() -> None:
     files = {A: dense("a", 100, 1), B: known("b", FileMetadata(1, 1), waiting=70, partitions_at=[2])}
     found = with_all_blocked(plan(files, verdict(A, 1), verdict(B, 2, Reason.LONG_RUN)), Blocker.SERVER_BUSY)
     assert found.compactions == ()
     assert blockers(found) == {A: Blocker.SERVER_BUSY, B: Blocker.GC_GRACE}
 
 
-class TestOneThatWasFruitless:
+class TestAFruitlessCompaction:
     FILES = table({A: dense("a", 100), OLD: known("old", FileMetadata(1, 50))})
 
     def plan(self, now: TableFiles) -> CompactionPlan:
@@ -146,7 +146,7 @@ class TestOneThatWasFruitless:
             replace(FILES, files={**FILES.files, A: dense("a", 100, size=101)}),
             replace(FILES, files={**FILES.files, A: known("a", FileMetadata(100, 100), written={100: 6})}),
         ],
-        ids=["gc_grace", "options", "an old file went", "an old file came", "another file", "more may go"],
+        ids=["gc_grace", "options", "an old file was removed", "an old file came", "another file", "more may go"],
     )
     def test_is_tried_again_when_its_cause_has_changed(self, changed: TableFiles) -> None:
         assert [each.candidate for each in self.plan(changed).compactions] == [A]

@@ -22,7 +22,7 @@ from sweep_tasks.sstables.statistics import Thresholds
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.contract import PhysicalTable
 from sweep_tasks.tables.deletions import DAY_MS, Deletions, Kind, Left, TableTally, Tally
-from tests.unit.compaction.proving import STCS
+from tests.unit.compaction.file_facts import STCS
 from tests.unit.compaction.scripted_node import BUSY, IDLE, ScriptedNode
 
 LCS = {"class": "org.apache.cassandra.db.compaction.LeveledCompactionStrategy"}
@@ -31,10 +31,10 @@ MUCH, TODAY, DAY_S = 10**9, 40, 86_400
 
 
 def tally(**tokens: int) -> TableTally:
-    made = TableTally()
+    created = TableTally()
     for token, count in tokens.items():
-        made.by_kind[Kind.RANGES].add(int(token.removeprefix("t")) << 40, count)
-    return made
+        created.by_kind[Kind.RANGES].add(int(token.removeprefix("t")) << 40, count)
+    return created
 
 
 def swept(
@@ -68,7 +68,7 @@ def test_one_compaction_serves_all_ranges_of_a_table_and_costs_what_the_table_ha
     assert first <= 5 << 40 < 900_000 << 40 <= last
 
 
-def test_most_to_drop_goes_first_and_what_does_not_fit_any_more_waits() -> None:
+def test_tables_with_most_to_drop_are_first_and_those_over_the_budget_wait() -> None:
     found = plan(swept("a"), swept("b", 4_000), swept("c", compaction=LCS), budget=250)
     assert [each.table for each in found.compactions] == ["ks.b", "ks.a"]
     assert blockers(found) == ["budget"], "several files of levels are written twice"
@@ -84,18 +84,18 @@ def test_most_to_drop_goes_first_and_what_does_not_fit_any_more_waits() -> None:
         (swept(compaction={"class": "org.example.OwnStrategy"}), "strategy"),
     ],
 )
-def test_what_would_drop_nothing_or_do_harm_is_not_begun(table: SweptRanges, blocker: str) -> None:
+def test_a_fruitless_or_harmful_compaction_is_not_started(table: SweptRanges, blocker: str) -> None:
     found = plan(table)
     assert (found.compactions, blockers(found)) == ((), [blocker])
 
 
-def test_what_waits_for_gc_grace_is_told_with_the_moment_at_which_it_will_have_passed() -> None:
+def test_tombstones_within_gc_grace_are_reported_with_the_time_at_which_it_ends() -> None:
     (found,) = plan(swept(droppable=0, waiting=2_000)).blocked
     assert (found.by.until_s, found.waiting) == (7_000, 2_000)
     assert swept(waiting=0).waits_until_s is None
 
 
-def test_a_table_that_the_server_failed_to_compact_does_not_keep_the_others_from_their_turn() -> None:
+def test_a_table_that_the_server_failed_to_compact_does_not_delay_the_others() -> None:
     tables = {each.table.qualified: each for each in (swept("a"), swept("b"))}
     states, thresholds = dict.fromkeys(tables, NodeTableState(size=100)), dict.fromkeys(tables, Thresholds())
     found = planned(tables, states, thresholds, 100, declined={"ks.a"})
@@ -106,16 +106,16 @@ def test_a_table_larger_than_the_budget_is_left_alone() -> None:
     assert blockers(plan(swept(), budget=99)) == ["too_large"]
 
 
-def test_one_that_somebody_has_switched_off_is_left_alone() -> None:
+def test_a_table_with_disabled_compaction_is_left_alone() -> None:
     assert blockers(plan(swept(), compacting=False)) == ["compaction_disabled"]
     assert plan(swept(), off=True) == CompactionPlan((), ())
 
 
-def test_few_tombstones_are_no_reason() -> None:
+def test_few_tombstones_do_not_justify_a_compaction() -> None:
     assert plan(swept(droppable=100)) == CompactionPlan((), ())
 
 
-def test_each_range_is_told_with_the_command_for_it_the_worst_first() -> None:
+def test_each_range_is_reported_with_its_command_worst_first() -> None:
     worst, other = described(swept(waiting=500))
     assert (worst.tombstones, worst.droppable, other.tombstones) == (1_500, 1_000, 1_000)
     assert worst.command == f"nodetool compact -st {worst.first_token - 1} -et {worst.last_token} ks t"
@@ -155,12 +155,12 @@ def far(tmp_path: Path) -> Far:
 
 
 class TestANodeOutOfReach:
-    def test_is_measured_by_what_sweeps_have_left_and_says_when_all_of_it_can_go(self, far: Far) -> None:
+    def test_is_measured_by_the_deletes_of_sweeps_and_reports_when_all_are_droppable(self, far: Far) -> None:
         found = far.measured()
         assert (found.droppable, found.waiting, found.statistics) == (2_000, 30, None)
         assert found.droppable_from_s == found.tables["ks.t"].droppable_from_s == (TODAY + 1) * DAY_S
 
-    def test_is_compacted_once_and_nothing_is_claimed_of_what_that_dropped(self, far: Far) -> None:
+    def test_is_compacted_once_without_a_claim_about_dropped_tombstones(self, far: Far) -> None:
         (done,) = far.carried_out().compactions
         assert (done.outcome, done.bytes_read, done.tombstones_expected) == ("unknown", 900, 2_000)
         unknown = ("dropped", "tombstones_before", "tombstones_after", "points_before", "points_after", "bytes_written")
@@ -188,7 +188,7 @@ class TestANodeOutOfReach:
         assert (done.stopped, [each.blocker for each in done.blocked]) == ("server_busy", ["server_busy"])
         assert not {"flush", "compact"} & set(far.scripted.asked)
 
-    def test_that_becomes_busy_is_told_with_the_command_that_an_operator_may_give(self, far: Far) -> None:
+    def test_a_node_that_becomes_busy_is_reported_with_the_command_to_run(self, far: Far) -> None:
         plan = far.plan()
         far.scripted.work(IDLE, BUSY)
         (kept,) = rounds.compact_planned_ranges(far.order, far.settings, MUCH, plan).blocked

@@ -1,4 +1,4 @@
-"""What is said of a round."""
+"""The report of a round."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def planned(*compactions: PlannedCompaction) -> RoundPlan:
     return RoundPlan(node=NODE, at_s=7, budget_bytes=1_000, server=idle, compactions=compactions)
 
 
-def said(found: RoundReport, code: str) -> str:
+def output(found: RoundReport, code: str) -> str:
     """The one sentence of that code. Every sentence has a code, and names the node, or else a table."""
     sentences = list(zip(found.sentence_codes, found.sentences, strict=True))
     assert all(NODE in sentence for each, sentence in sentences if each != "near_failing")
@@ -70,7 +70,7 @@ PLANNED = planned(
 )  # fmt: skip
 
 
-def test_what_was_expected_and_what_came_of_it_stand_side_by_side() -> None:
+def test_expected_and_actual_results_are_shown_side_by_side() -> None:
     found = report(measured(100), PLANNED, done(compaction(90)), measured(10))
     assert (found.dropped, found.expected.dropped) == (90, 100)
     assert (found.bytes_rewritten, found.expected.bytes) == (70, 75)
@@ -79,21 +79,21 @@ def test_what_was_expected_and_what_came_of_it_stand_side_by_side() -> None:
 
 
 def test_what_is_kept_adds_up_to_what_is_there() -> None:
-    told = done(compaction(90, kept={"overlap": 3, "gc_grace": 6}), blocked=[blocked("overlap_too_large", 8)])
-    found = report(measured(100), PLANNED, told, measured(30, waiting=6, from_s=1_800_000_000))
+    reported = done(compaction(90, kept={"overlap": 3, "gc_grace": 6}), blocked=[blocked("overlap_too_large", 8)])
+    found = report(measured(100), PLANNED, reported, measured(30, waiting=6, from_s=1_800_000_000))
     assert found.kept == {"not_dense": 19, "overlap_too_large": 8, "gc_grace": 6, "overlap": 3}
     assert sum(found.kept.values()) == 30 + 6
     assert found.droppable_from_s == 1_800_000_000
-    assert "2027-01-15 08:00:00 UTC" in said(found, "gc_grace_until")
+    assert "2027-01-15 08:00:00 UTC" in output(found, "gc_grace_until")
 
 
-def test_nothing_done_is_said_and_by_what_it_was_stopped() -> None:
+def test_a_run_that_did_nothing_is_reported_with_what_stopped_it() -> None:
     quiet = report(measured(0), NOTHING, done(), measured(0))
     assert (quiet.kept, quiet.sentence_codes) == ({}, ("nothing_to_compact",))
-    assert said(quiet, "nothing_to_compact")
+    assert output(quiet, "nothing_to_compact")
     stopped = report(measured(0), PLANNED, done(stopped="server_busy"), measured(0))
     assert (stopped.stopped, stopped.sentence_codes) == ("server_busy", ("stopped",))
-    assert all(word in said(stopped, "stopped") for word in ["server", "busy"])
+    assert all(word in output(stopped, "stopped") for word in ["server", "busy"])
 
 
 def test_files_that_could_not_be_read_are_no_files_without_tombstones() -> None:
@@ -103,47 +103,47 @@ def test_files_that_could_not_be_read_are_no_files_without_tombstones() -> None:
     found = report(measured(0), NOTHING, done(), after)
     assert (found.unreadable, found.left_out) == (tuple(problems), left_out)
     assert found.sentence_codes == ("unreadable", "nothing_to_compact_in_readable")
-    assert all(each in said(found, "unreadable") for each in ("2", problems[0]))
+    assert all(each in output(found, "unreadable") for each in ("2", problems[0]))
 
 
-def test_what_was_done_before_it_was_stopped_is_said_too() -> None:
-    told = done(compaction(90), stopped="repair", blocked=[blocked("repair", 5)])
-    found = report(measured(100), PLANNED, told, measured(5))
+def test_work_done_before_the_stop_is_reported() -> None:
+    reported = done(compaction(90), stopped="repair", blocked=[blocked("repair", 5)])
+    found = report(measured(100), PLANNED, reported, measured(5))
     assert found.sentence_codes == ("done", "stopped", "kept")
-    assert all(each in said(found, "done") for each in ("ks.t", "2", "done", "90"))
-    assert "repair" in said(found, "stopped")
+    assert all(each in output(found, "done") for each in ("ks.t", "2", "done", "90"))
+    assert "repair" in output(found, "stopped")
     assert (found.kept, found.stopped) == ({"repair": 5}, "repair")
 
 
-def test_where_all_is_blocked_it_is_not_said_that_there_was_nothing() -> None:
+def test_a_fully_blocked_run_is_not_reported_as_having_nothing_to_do() -> None:
     found = report(measured(8), NOTHING, done(blocked=[blocked("budget", 8)]), measured(8))
     assert (found.sentence_codes, found.kept) == (("all_blocked", "kept"), {"budget": 8})
-    assert "1" in said(found, "all_blocked")
-    assert all(each in said(found, "kept") for each in ("8", "budget"))
+    assert "1" in output(found, "all_blocked")
+    assert all(each in output(found, "kept") for each in ("8", "budget"))
 
 
 def test_what_the_server_declined_was_not_rewritten_and_is_kept_by_that() -> None:
-    told = compaction(0, outcome="declined", tombstones_expected=100, bytes_read=0, points_before=0, points_after=0)
-    found = report(measured(100), PLANNED, done(told), measured(100))
+    reported = compaction(0, outcome="declined", tombstones_expected=100, bytes_read=0, points_before=0, points_after=0)
+    found = report(measured(100), PLANNED, done(reported), measured(100))
     assert (found.bytes_rewritten, found.kept) == (0, {"declined": 100})
 
 
-def test_what_is_not_known_counts_as_nothing_and_is_said_to_be_so() -> None:
-    told = compaction(None, outcome="unknown", tombstones_expected=100, points_after=None)
-    found = report(measured(100), PLANNED, done(told, compaction(7)), measured(0))
+def test_unknown_figures_count_as_zero_and_are_marked() -> None:
+    reported = compaction(None, outcome="unknown", tombstones_expected=100, points_after=None)
+    found = report(measured(100), PLANNED, done(reported, compaction(7)), measured(0))
     assert (found.dropped, found.not_known, found.points_no_longer_read) == (7, 1, 20)
     assert found.sentence_codes == ("dropped_unknown", "done")
-    assert all(each in said(found, "dropped_unknown") for each in ("ks.t", "2"))
+    assert all(each in output(found, "dropped_unknown") for each in ("ks.t", "2"))
 
 
-def test_a_failure_is_told_with_what_went_wrong() -> None:
-    told = compaction(0, outcome="failed", problem="no room", tombstones_expected=9)
-    found = report(measured(9), PLANNED, done(told, stopped="failed"), measured(9))
+def test_a_failure_is_reported_with_its_cause() -> None:
+    reported = compaction(0, outcome="failed", problem="no room", tombstones_expected=9)
+    found = report(measured(9), PLANNED, done(reported, stopped="failed"), measured(9))
     assert (found.failed, found.kept) == (("no room",), {"failed": 9})
-    assert "no room" in said(found, "failed")
+    assert "no room" in output(found, "failed")
 
 
-def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
+def test_partitions_near_failing_are_reported_by_their_token_only() -> None:
     run = DeadRun(
         table="ks.t", token=-42, longest_run=300_000, held=60_000, fails_at=100_000, file="f", reads=Reads.FAILING,
         near_failing=True,
@@ -151,7 +151,7 @@ def test_partitions_near_failing_are_told_by_their_token_alone() -> None:
     runs = (run, run.model_copy(update={"near_failing": False, "held": 1_000}))
     found = report(measured(0), PLANNED, done(), measured(0, runs=runs))
     assert found.near_failing == runs[:1]
-    sentence = said(found, "near_failing")
+    sentence = output(found, "near_failing")
     assert all(each in sentence for each in ("ks.t", "-42", "300000", "60000", "100000"))
     in_many = near_failing(run.model_copy(update={"files": 17}))
     assert ("17" in in_many, "17" in sentence) == (True, False)
@@ -162,4 +162,4 @@ def test_what_a_dry_run_would_drop_is_not_called_kept() -> None:
     found = report(measured(100), PLANNED, done(would, dry_run=True), measured(100))
     assert (found.dropped, found.kept) == (0, {"not_dense": 10})
     assert found.sentence_codes == ("planned", "kept")
-    assert all(each in said(found, "planned") for each in ("ks.t", "2", "90"))
+    assert all(each in output(found, "planned") for each in ("ks.t", "2", "90"))

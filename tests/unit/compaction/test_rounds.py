@@ -27,8 +27,8 @@ def node(tmp_path: Path) -> ScriptedNode:
     node = ScriptedNode(tmp_path)
     first = node.file(1, 40, covers=[stretch(0, 5)], key=b"one")
     second = node.file(2, 30, covers=[stretch(5, 9)], key=b"two")
-    node.file(3, 0, covers=[stretch(0, 5)], key=b"one", made=True)
-    node.file(4, 0, covers=[stretch(5, 9)], key=b"two", made=True)
+    node.file(3, 0, covers=[stretch(0, 5)], key=b"one", created=True)
+    node.file(4, 0, covers=[stretch(5, 9)], key=b"two", created=True)
     node.compactions(node.replaces([first], "nb-3-"), node.replaces([second], "nb-4-"))
     return node
 
@@ -56,7 +56,7 @@ def test_one_after_the_other_is_compacted(node: ScriptedNode) -> None:
 
 
 class TestABusyServer:
-    def test_at_the_time_of_the_plan_is_said_and_another_look_is_taken(self, node: ScriptedNode) -> None:
+    def test_a_busy_server_is_reported_in_the_plan_and_checked_again(self, node: ScriptedNode) -> None:
         node.work(BUSY)
         plan = planned(node)
         assert (plan.compactions, blockers(plan)) == ((), ["server_busy"] * 2)
@@ -87,7 +87,7 @@ class TestABusyServer:
         plan = planned(node, settings=node.with_settings(compaction_eligible_share=Decimal(0)))
         assert (plan.blocked, tables_to_recheck(plan, MUCH)) == ((), [])
 
-    def test_is_said_by_a_dry_run_too(self, node: ScriptedNode) -> None:
+    def test_a_busy_server_is_reported_by_a_dry_run(self, node: ScriptedNode) -> None:
         node.work(BUSY)
         done = compact(node.settings, "one", planned(node), dry_run=True)
         assert (done.stopped, done.compactions, blockers(done)) == ("server_busy", (), ["server_busy"] * 2)
@@ -105,7 +105,7 @@ class TestABusyServer:
         assert (done.stopped, blockers(done)) == ("server_busy", ["server_busy"] * 2)
         assert not {"flush", "compact"} & set(node.asked)
 
-    def test_in_the_middle_ends_it_and_what_was_done_is_told(self, node: ScriptedNode) -> None:
+    def test_a_server_that_becomes_busy_ends_the_round_with_a_report(self, node: ScriptedNode) -> None:
         plan = planned(node)
         node.work(IDLE, IDLE, BUSY)  # before the flush, at the last look, between the two
         done = carried_out(node, plan)
@@ -119,7 +119,7 @@ class TestABusyServer:
         assert (outcomes(done), done.stopped, blockers(done)) == (["done"], "repair", ["repair"])
 
 
-def test_one_that_fails_is_told_with_what_was_done_before_and_none_is_begun_after_it(node: ScriptedNode) -> None:
+def test_a_failure_is_reported_with_what_was_done_before_and_ends_the_round(node: ScriptedNode) -> None:
     first = node.files / "nb-1-big-Data.db"
     node.file(7, 20, covers=[stretch(12, 15)], key=b"three")
     node.compactions(node.replaces([first], "nb-3-"), [{"fail": "no room on the disk"}])
@@ -129,12 +129,12 @@ def test_one_that_fails_is_told_with_what_was_done_before_and_none_is_begun_afte
     assert done.compactions[1].dropped == 0
 
 
-class TestOneThatTheServerFailsAt:
+class TestAFailingCompaction:
     def failing(self, node: ScriptedNode) -> None:
         second = node.files / "nb-2-big-Data.db"
         node.compactions([{"fail": "a file is damaged"}], node.replaces([second], "nb-4-"))
 
-    def test_does_not_keep_the_others_from_their_turn_in_the_next_run(self, node: ScriptedNode) -> None:
+    def test_a_failing_table_does_not_delay_the_others_in_the_next_run(self, node: ScriptedNode) -> None:
         self.failing(node)
         assert outcomes(carried_out(node, planned(node))) == ["failed"]
         plan = planned(node)
@@ -163,13 +163,13 @@ class TestTheBudget:
         assert blockers(planned(node, 100)) == ["too_large"] * 2
         assert len(planned(node, MUCH).compactions) == 2
 
-    def test_that_is_larger_than_that_of_the_plan_lets_go_what_the_plan_kept(self, node: ScriptedNode) -> None:
+    def test_a_budget_larger_than_that_of_the_plan_compacts_more(self, node: ScriptedNode) -> None:
         plan = planned(node, 100)
         assert tables_to_recheck(plan, 100) == []
         assert tables_to_recheck(plan, MUCH) == ["ks.t"]
         assert outcomes(carried_out(node, plan, MUCH)) == ["done", "done"]
 
-    def test_that_is_less_keeps_a_dry_run_from_promising_more_and_says_what(self, node: ScriptedNode) -> None:
+    def test_a_smaller_budget_limits_a_dry_run_and_is_reported(self, node: ScriptedNode) -> None:
         plan = planned(node)
         size = plan.compactions[0].bytes
         done = compact(node.settings, "one", plan, size, dry_run=True)

@@ -54,7 +54,7 @@ class TestBlocks:
             (Block(1, 10**400, 2 * 10**400 + 1), False),
         ],
     )
-    def test_a_hundred_tombstones_or_half_of_the_bytes_make_a_block_dense(self, block: Block, dense: bool) -> None:
+    def test_a_block_is_dense_from_a_hundred_tombstones_or_half_of_its_bytes(self, block: Block, dense: bool) -> None:
         assert is_dense(block, USUAL) is dense
 
     @pytest.mark.parametrize("off", [0, -1])
@@ -72,7 +72,7 @@ class TestFiles:
         assert reason(of(dense, blocks)) is Reason.DENSE
 
     @pytest.mark.parametrize(("dense", "blocks"), [(1, 21), (2, 41), (4, 99), (0, 1)])
-    def test_less_is_not(self, dense: int, blocks: int) -> None:
+    def test_less_is_not_enough(self, dense: int, blocks: int) -> None:
         assert reason(of(dense, blocks)) is Reason.BELOW_THRESHOLD
 
     def test_blocks_that_are_only_counted_are_blocks_that_are_not_dense(self) -> None:
@@ -121,13 +121,13 @@ class TestFiles:
 
 
 class TestOrder:
-    def test_the_densest_goes_first_and_ties_go_by_name(self) -> None:
+    def test_the_densest_file_is_first_and_ties_are_ordered_by_name(self) -> None:
         verdicts = planned(of(1, 4, "d"), of(2, 8, "c"), of(1, 2, "b"), of(0, 9, "a"), of(1, 50, "e"), of(0, 0, "f"))
         assert [(each.file, each.rank) for each in verdicts] == [
             ("b", 1), ("c", 2), ("d", 3), ("e", None), ("a", None), ("f", None),
         ]  # fmt: skip
 
-    def test_a_dense_file_that_is_not_eligible_comes_after_all_that_are(self) -> None:
+    def test_a_dense_file_that_is_not_eligible_is_ordered_after_all_eligible_ones(self) -> None:
         verdicts = planned(of(9, 9, "a", pending=True), of(1, 20, "b"))
         assert [(each.file, each.rank) for each in verdicts] == [("b", 1), ("a", None)]
 
@@ -146,7 +146,7 @@ class TestRuns:
         (verdict,) = planned(of(0, 50, longest_run=longest))
         assert (verdict.reason, verdict.reads) == (expected, read)
 
-    def test_a_dense_file_is_called_dense_and_its_run_is_told(self) -> None:
+    def test_a_dense_file_is_marked_as_dense_with_its_run(self) -> None:
         (verdict,) = planned(of(1, 1, longest_run=100_000))
         assert (verdict.reason, verdict.reads) == (Reason.DENSE, Reads.FAILING)
 
@@ -264,7 +264,7 @@ def test_blocks_alone_are_judged_by_nothing_but_blocks(files: list[FileStatistic
 
 
 @given(full_lists, plain_files, limits)
-def test_what_others_tell_of_themselves_does_not_change_a_file_that_tells_only_its_blocks(
+def test_a_file_with_only_block_statistics_is_not_affected_by_statistics_of_other_files(
     files: list[FileStatistics], plain: FileStatistics, thresholds: Thresholds
 ) -> None:
     plain = replace(plain, file="z")
@@ -278,10 +278,10 @@ def test_the_ratio_of_no_blocks_is_zero() -> None:
     assert Density(1, 3).ratio == Fraction(1, 3)
 
 
-class TestWhatReadersMet:
+class TestReads:
     THIN = (Block(1, 10, 4096),)
 
-    def test_a_file_that_nothing_else_speaks_for_comes_behind_all_others_whatever_its_share(self) -> None:
+    def test_a_file_with_no_other_reason_is_ordered_last_whatever_its_share(self) -> None:
         met = of(1, 21, "met", read_tombstones=1_000)
         run = FileStatistics("run", [CLEAN], longest_run=1_000)
         assert [(each.file, each.reason, each.rank) for each in planned(met, run)] == [
@@ -289,7 +289,7 @@ class TestWhatReadersMet:
             ("met", Reason.READ, 2),
         ]
 
-    def test_it_counts_from_the_threshold_on_and_only_where_there_is_a_tombstone(self) -> None:
+    def test_reads_count_from_the_threshold_on_and_only_where_there_is_a_tombstone(self) -> None:
         assert reason(FileStatistics("a", self.THIN, read_tombstones=1_000)) is Reason.READ
         assert reason(FileStatistics("a", self.THIN, read_tombstones=999)) is Reason.BELOW_THRESHOLD
         assert reason(FileStatistics("a", [CLEAN], read_tombstones=5_000)) is Reason.BELOW_THRESHOLD

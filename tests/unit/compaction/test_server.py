@@ -1,4 +1,4 @@
-"""What a node says it is busy with."""
+"""The tasks that a node reports as running or pending."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_a_repair_at_work_is_known_by_what_it_runs(kind: str) -> None:
     assert "other.big" in found.tables
 
 
-@pytest.mark.parametrize("said", ["", "nodetool: Failed to connect", IDLE.replace("pending tasks", "pending")])
-def test_what_is_not_understood_is_never_taken_for_nothing_to_do(said: str) -> None:
+@pytest.mark.parametrize("output", ["", "nodetool: Failed to connect", IDLE.replace("pending tasks", "pending")])
+def test_an_unreadable_answer_never_counts_as_nothing_to_do(output: str) -> None:
     with pytest.raises(AnswerNotUnderstood) as refused:
-        work_in(said)
+        work_in(output)
     assert (refused.value.tool, refused.value.reason) == ("nodetool compactionstats", "missing")
 
 
@@ -76,7 +76,7 @@ def test_something_that_runs_and_is_not_understood_is_never_overlooked() -> None
     assert (refused.value.tool, refused.value.reason) == ("nodetool compactionstats", "unknown_line")
 
 
-def test_tables_tell_what_is_in_memory_and_what_readers_met() -> None:
+def test_tables_report_memory_use_and_tombstones_met_by_readers() -> None:
     assert table_states(stats(t=(5, 700), u=(0, 0)), AUTO, "ks") == {
         "ks.t": NodeTableState(memtable_cells=5, read_tombstones=700, size=1_234),
         "ks.u": NodeTableState(compacting=False, size=1_234),
@@ -84,9 +84,9 @@ def test_tables_tell_what_is_in_memory_and_what_readers_met() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "auto"), [("no JSON", AUTO), ("{}", AUTO), (stats(t=(5, 700)), "nothing"), (stats(t=(5, "NaN")), AUTO)]
+    ("output", "auto"), [("no JSON", AUTO), ("{}", AUTO), (stats(t=(5, 700)), "nothing"), (stats(t=(5, "NaN")), AUTO)]
 )
-def test_an_answer_that_lacks_something_is_an_error(said: str, auto: str) -> None:
+def test_an_answer_that_lacks_something_is_an_error(output: str, auto: str) -> None:
     with pytest.raises(AnswerNotUnderstood) as refused:
-        table_states(said, auto, "ks")
+        table_states(output, auto, "ks")
     assert refused.value.tool == "nodetool tablestats"

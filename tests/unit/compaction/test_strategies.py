@@ -28,7 +28,7 @@ def test_all_of_cassandra_5_are_known_by_their_short_and_their_whole_name(name: 
 
 
 @pytest.mark.parametrize("options", [{}, {"class": ""}, {"class": "com.example.OurCompactionStrategy"}])
-def test_another_is_not(options: dict[str, str]) -> None:
+def test_another_strategy_is_unknown(options: dict[str, str]) -> None:
     assert strategy_of(options) is None
 
 

@@ -16,19 +16,23 @@ from sweep_tasks.sstables.tombstones import FileSummary
 
 @pytest.fixture
 def summary() -> Summary:
-    made = Summary("one", 1_000, ThresholdsByTable(Thresholds(), {}), Fraction(1, 2))
+    created = Summary("one", 1_000, ThresholdsByTable(Thresholds(), {}), Fraction(1, 2))
     for table in ("ks.t", "ks.u"):
-        made.table(table, 60)
-    return made
+        created.table(table, 60)
+    return created
 
 
-def brief(table: str = "ks.t", **more: Any) -> FileSummary:
-    told = {"file": "f", "table": table, "bytes": 10, "droppable": 1, "waiting": 0, "droppable_from_s": None}
-    return FileSummary(**{**told, "runs": [], **more})
+def file_summary(table: str = "ks.t", **more: Any) -> FileSummary:
+    reported = {"file": "f", "table": table, "bytes": 10, "droppable": 1, "waiting": 0, "droppable_from_s": None}
+    return FileSummary(**{**reported, "runs": [], **more})
 
 
 def test_counts_add_up_by_table_and_in_all(summary: Summary) -> None:
-    for each in (brief(), brief(waiting=4, droppable_from_s=70), brief("ks.u", waiting=5, droppable_from_s=60)):
+    for each in (
+        file_summary(),
+        file_summary(waiting=4, droppable_from_s=70),
+        file_summary("ks.u", waiting=5, droppable_from_s=60),
+    ):
         summary.add(each)
     found = summary.measurement(Path("/lines"))
     assert (found.files, found.bytes, found.droppable, found.waiting) == (3, 30, 3, 9)
@@ -48,9 +52,9 @@ def test_files_left_out_are_named_by_kind(summary: Summary) -> None:
     ]  # fmt: skip
 
 
-def test_of_runs_that_no_read_fails_on_only_the_worst_are_told_the_longest_first(summary: Summary) -> None:
+def test_of_runs_that_fail_no_read_only_the_longest_are_reported_longest_first(summary: Summary) -> None:
     for length in (*range(1_000, 1_000 + 2 * WORST), 999):
-        summary.add(brief(runs=[(length, length, 0)]))
+        summary.add(file_summary(runs=[(length, length, 0)]))
     found = [each.longest_run for each in summary.measurement(Path("/lines")).longest_runs]
     assert found == list(range(999 + 2 * WORST, 999 + WORST, -1))
 
@@ -59,30 +63,30 @@ def test_of_runs_that_no_read_fails_on_only_the_worst_are_told_the_longest_first
     ("run", "held", "near"), [(50_000, 50_000, True), (49_999, 49_999, False), (90_000, 49_999, False)]
 )
 def test_a_run_is_near_failing_as_far_as_gc_grace_holds_it(summary: Summary, run: int, held: int, near: bool) -> None:
-    summary.add(brief(runs=[(7, run, held)]))
+    summary.add(file_summary(runs=[(7, run, held)]))
     found = summary.measurement(Path("/lines"))
     assert (found.longest_runs[0].near_failing, found.near_failing) == (near, int(near))
 
 
 def test_ten_files_each_of_them_harmless_may_fail_a_read_together(summary: Summary) -> None:
     for number in range(10):
-        summary.add(brief(file=f"f{number}", runs=[(7, 15_000, 15_000), (100 + number, 900, 900)]))
-    summary.add(brief("ks.u", runs=[(7, 15_000, 15_000)]))
+        summary.add(file_summary(file=f"f{number}", runs=[(7, 15_000, 15_000), (100 + number, 900, 900)]))
+    summary.add(file_summary("ks.u", runs=[(7, 15_000, 15_000)]))
     (found, *_) = runs = summary.measurement(Path("/lines")).longest_runs
     assert (found.table, found.token, found.longest_run, found.files) == ("ks.t", 7, 150_000, 10)
     assert (found.reads, found.near_failing) == ("failing", True)
     assert [each.table for each in runs[1:]] == ["ks.u"], "another table's partition of that token is another one"
 
 
-def test_those_nearest_to_failing_come_first_however_many_longer_ones_there_are() -> None:
+def test_runs_nearest_to_failing_are_first_even_if_others_are_longer() -> None:
     own = replace(Thresholds(), run_fail=2_000)
     summary = Summary("one", 1_000, ThresholdsByTable(Thresholds(), {"ks.u": own}), Fraction(1, 2))
     for table in ("ks.t", "ks.u"):
         summary.table(table, 60)
     for token in range(3 * WORST):
-        summary.add(brief(runs=[(token, 40_000, 40_000)]))
-        summary.add(brief(runs=[(-token - 1, 90_000, 0)]))
-    summary.add(brief("ks.u", runs=[(5, 1_500, 1_500)]))
+        summary.add(file_summary(runs=[(token, 40_000, 40_000)]))
+        summary.add(file_summary(runs=[(-token - 1, 90_000, 0)]))
+    summary.add(file_summary("ks.u", runs=[(5, 1_500, 1_500)]))
     found = summary.measurement(Path("/lines"))
     (near,) = [each for each in found.longest_runs if each.near_failing]
     assert near == found.longest_runs[0]
@@ -92,5 +96,5 @@ def test_those_nearest_to_failing_come_first_however_many_longer_ones_there_are(
 def test_where_a_server_never_fails_nothing_is_near_it() -> None:
     summary = Summary("one", 1_000, ThresholdsByTable(replace(Thresholds(), run_fail=0), {}), Fraction(1, 2))
     summary.table("ks.t", 60)
-    summary.add(brief(runs=[(7, 200_000, 200_000)]))
+    summary.add(file_summary(runs=[(7, 200_000, 200_000)]))
     assert not summary.measurement(Path("/lines")).longest_runs[0].near_failing

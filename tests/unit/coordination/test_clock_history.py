@@ -63,7 +63,7 @@ def test_a_process_that_died_at_the_first_clock_sample_has_that_as_the_first(mem
 
 
 @pytest.mark.parametrize("sample", [ClockSample(1_000, 50), ClockSample(999, 50), ClockSample(2_000, 9)])
-def test_a_clock_sample_that_goes_back_is_refused_and_changes_nothing(
+def test_a_clock_sample_that_moves_back_is_refused_and_changes_nothing(
     clock_history: ClockHistory, sample: ClockSample
 ) -> None:
     clock_history.record(ClockSample(1_000, 10))
@@ -82,7 +82,7 @@ def test_recording_takes_the_timestamp_before_it_reads_the_clock(memory: MemoryS
     assert sample == ClockSample(6_000, 1)
 
 
-def test_a_clock_that_stands_still_is_sampled_once(clock_history: ClockHistory, store: Store) -> None:
+def test_a_stopped_clock_is_sampled_once(clock_history: ClockHistory, store: Store) -> None:
     clock = ManualClock(1_000)
     service = TimestampService(store)
     assert clock_history.record_now(service, clock, 900)
@@ -102,7 +102,7 @@ def test_a_process_that_dies_midway_leaves_older_answers_and_no_newer_ones(memor
     assert clock_history.timestamp_at(2_500) == 10
 
 
-def test_moments_go_in_and_out_as_pendulum_values() -> None:
+def test_moments_are_pendulum_values() -> None:
     moment = from_ms(1_700_000_000_123)
     assert moment.timezone_name == "UTC"
     assert to_ms(moment) == 1_700_000_000_123
@@ -138,7 +138,7 @@ class Hosts:
         self.right = ManualClock(100 * DAY, "right")
         self.ahead = ManualClock(101 * DAY, "ahead")
 
-    def let_pass(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.right.advance(seconds)
         self.ahead.advance(seconds)
 
@@ -152,13 +152,13 @@ def hosts(store: Store) -> Hosts:
 
 
 class TestClocksThatDiffer:
-    def test_one_that_is_ahead_is_not_recorded_and_does_not_keep_the_other_from_it(
+    def test_a_host_that_is_ahead_is_not_recorded_and_does_not_block_the_other(
         self, hosts: Hosts, clock_history: ClockHistory
     ) -> None:
         for _ in range(3):
             assert hosts.record_now(hosts.right)
             assert hosts.record_now(hosts.ahead) is None
-            hosts.let_pass(60)
+            hosts.advance(60)
         record = clock_history.clock_record()
         assert record
         assert [(each.uptime.host, each.above_ms) for each in record.pending()] == [("ahead", DAY)]
@@ -167,7 +167,7 @@ class TestClocksThatDiffer:
 
     def test_an_idle_store_resumes_by_the_uptime_of_its_host(self, hosts: Hosts) -> None:
         assert hosts.record_now(hosts.right)
-        hosts.let_pass(14 * 86_400)
+        hosts.advance(14 * 86_400)
         assert hosts.record_now(hosts.right)
 
     def test_a_refused_sample_is_accepted_once_it_is_confirmed(self, hosts: Hosts, clock_history: ClockHistory) -> None:
@@ -176,11 +176,11 @@ class TestClocksThatDiffer:
         confirmed = clock_history.confirm("ahead")
         assert (confirmed, clock_history.last()) == (ClockSample(101 * DAY, 2), ClockSample(101 * DAY, 2))
         assert clock_history.timestamp_at(101 * DAY - 1) == 1
-        hosts.let_pass(60)
+        hosts.advance(60)
         assert hosts.record_now(hosts.ahead) == ClockSample(101 * DAY + 60_000, 3)
 
     def test_only_what_is_refused_can_be_confirmed(self, hosts: Hosts, clock_history: ClockHistory) -> None:
-        for boot in ("right", "ahead", "nobody"):
+        for boot in ("right", "ahead", "missing"):
             with pytest.raises(NotFound):
                 clock_history.confirm(boot)
             hosts.record_now(hosts.right)
@@ -188,7 +188,7 @@ class TestClocksThatDiffer:
     def test_what_others_have_overtaken_is_not_confirmed(self, hosts: Hosts, clock_history: ClockHistory) -> None:
         hosts.record_now(hosts.right)
         hosts.record_now(hosts.ahead)
-        hosts.let_pass(60)
+        hosts.advance(60)
         hosts.record_now(hosts.right)
         with pytest.raises(SweepflowError, check=having(code="conflict")) as refused:
             clock_history.confirm("ahead")
@@ -201,12 +201,12 @@ class TestDiscarding:
     def polluted(self, hosts: Hosts) -> Hosts:
         """As an earlier version left it: a sample of tomorrow, and no right clock is recorded any more."""
         hosts.record_now(hosts.right)
-        hosts.let_pass(60)
+        hosts.advance(60)
         assert hosts.record_now(hosts.ahead, step_max_s=0)
         assert hosts.record_now(hosts.right) is None
         return hosts
 
-    def test_a_wrong_sample_goes_and_right_clocks_are_recorded_again(
+    def test_a_wrong_sample_is_discarded_and_right_clocks_are_recorded_again(
         self, polluted: Hosts, clock_history: ClockHistory
     ) -> None:
         now = polluted.right.now_ms()
@@ -224,7 +224,9 @@ class TestDiscarding:
         clock_history.discard(polluted.right.now_ms())
         assert all((clock_history.timestamp_at(each) or 0) <= then for each, then in zip(moments, before, strict=True))
 
-    def test_if_all_of_them_go_the_next_is_the_first(self, polluted: Hosts, clock_history: ClockHistory) -> None:
+    def test_if_all_samples_are_discarded_the_next_is_the_first(
+        self, polluted: Hosts, clock_history: ClockHistory
+    ) -> None:
         assert clock_history.discard(0) == (2, None)
         assert (clock_history.last(), clock_history.first(), clock_history.timestamp_at(200 * DAY)) == (
             None,
@@ -239,16 +241,16 @@ class TestDiscarding:
         clock_history.discard(polluted.right.now_ms())
         for _ in range(4):
             polluted.record_now(polluted.right)
-            polluted.let_pass(8 * 3_600)
+            polluted.advance(8 * 3_600)
         record = [ClockSample(100 * DAY + 60_000 + number * 8 * HOUR, 4 + number) for number in range(4)]
         assert clock_history.moments_of([each.ts for each in record]) == {each.ts: each.wall_ms for each in record}
 
     def test_one_recorded_at_the_same_time_is_discarded_too(self, memory: MemoryStore) -> None:
-        """It came between the look at the last one and its replacement."""
+        """It was recorded between reading the last one and replacing it."""
         hosts = Hosts(memory)
         hosts.record_now(hosts.right)
         hosts.record_now(hosts.ahead, step_max_s=0)
-        hosts.let_pass(60)
+        hosts.advance(60)
 
         def record_ahead(call: Call) -> None:
             hosts.record_now(hosts.ahead, step_max_s=0)
@@ -257,7 +259,7 @@ class TestDiscarding:
         assert ClockHistory(store).discard(hosts.right.now_ms()) == (2, ClockSample(100 * DAY, 1))
         assert ClockHistory(memory).timestamp_at(200 * DAY) == 1
 
-    def test_one_that_is_entered_after_it_was_discarded_is_taken_back(self, memory: MemoryStore) -> None:
+    def test_a_sample_recorded_after_its_discard_is_removed_again(self, memory: MemoryStore) -> None:
         hosts = Hosts(memory)
         hosts.record_now(hosts.right)
 

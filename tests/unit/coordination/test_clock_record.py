@@ -46,12 +46,12 @@ class TestOffer:
     def test_another_host_may_be_a_step_above_the_last_sample(self, later_ms: int, answer: Answer) -> None:
         assert answer_to(recorded(sample(NOW)), sample(NOW + later_ms, "b")) is answer
 
-    def test_a_pause_that_the_uptime_has_measured_is_believed(self) -> None:
+    def test_a_pause_measured_by_the_uptime_is_accepted(self) -> None:
         record = recorded(sample(NOW, up_ms=HOUR))
         assert answer_to(record, sample(NOW + 7 * DAY, up_ms=HOUR + 7 * DAY)) is Answer.ACCEPTED
         assert answer_to(record, sample(NOW + 7 * DAY + STEP + 1, up_ms=HOUR + 7 * DAY)) is Answer.AHEAD
 
-    def test_a_clock_that_was_set_is_not_believed_although_its_host_was_before(self) -> None:
+    def test_a_clock_that_was_set_is_not_accepted_although_its_host_was_before(self) -> None:
         assert answer_to(recorded(sample(NOW, up_ms=0)), sample(NOW + DAY, up_ms=MINUTE)) is Answer.AHEAD
 
     def test_a_host_that_was_restarted_can_not_show_how_much_time_has_passed(self) -> None:
@@ -68,7 +68,7 @@ class TestOffer:
         _, record = offer(recorded(sample(NOW)), sample(NOW + DAY, "b"), STEP)
         assert answer_to(record, sample(NOW + DAY + 1, "c")) is Answer.AHEAD
 
-    def test_a_timestamp_that_goes_back_is_never_accepted(self) -> None:
+    def test_a_decreasing_timestamp_is_never_accepted(self) -> None:
         assert answer_to(recorded(sample(NOW, ts=100)), sample(NOW + 1, ts=99)) is Answer.NOT_ABOVE
 
     def test_without_a_bound_everything_above_is_accepted_and_nothing_is_noted(self) -> None:
@@ -137,13 +137,13 @@ class TestRefused:
         assert len(record.encoded()) < 4_000
 
 
-class TestBelieved:
+class TestAcceptedClocks:
     def test_a_clock_that_is_ahead_is_held_at_the_last_sample(self) -> None:
         record = recorded(sample(NOW))
         assert believed_ms(record, NOW + DAY, Uptime("b", "b", 0), STEP) == NOW
 
     @pytest.mark.parametrize("now_ms", [NOW - DAY, NOW, NOW + STEP])
-    def test_one_that_would_be_accepted_or_is_behind_is_believed(self, now_ms: int) -> None:
+    def test_a_clock_that_would_be_accepted_or_is_behind_is_used(self, now_ms: int) -> None:
         assert believed_ms(recorded(sample(NOW)), now_ms, Uptime("b", "b", 0), STEP) == now_ms
 
     def test_without_a_record_or_a_bound_there_is_nothing_to_hold_it(self) -> None:
@@ -164,7 +164,7 @@ class TestOperators:
         _, record = offer(record, sample(NOW + 1, ts=111), STEP)
         assert confirm(record, record.pending()[0]) is None
 
-    def test_what_is_cut_leaves_nothing_to_measure_by_that_was_above(self) -> None:
+    def test_discarding_removes_all_later_anchors(self) -> None:
         record = recorded(sample(NOW), sample(NOW + STEP, "b"))
         left = cut(record, NOW, (NOW, 100))
         assert left
@@ -185,7 +185,7 @@ class TestEncoding:
         assert recorded(sample(NOW)).encoded().startswith(earlier), "and it reads what is written now"
 
 
-def test_uptime_is_that_of_the_machine_and_never_goes_back() -> None:
+def test_uptime_is_that_of_the_machine_and_never_decreases() -> None:
     first, second = SystemClock().uptime(), SystemClock().uptime()
     assert first[:2] == second[:2]
     assert 0 < first.ms <= second.ms

@@ -23,12 +23,12 @@ class TestLeases:
             leases.take(ts, f"owner-{ts}")
         assert leases.open() == [Lease(ts, None, f"owner-{ts}") for ts in (7, 40, 300)]
 
-    def test_a_released_lease_is_gone(self, leases: Leases) -> None:
+    def test_a_released_lease_is_removed(self, leases: Leases) -> None:
         one, other = leases.take(7, "one"), leases.take(8, "other")
         leases.release([one])
         assert leases.open() == [other]
 
-    def test_the_store_lets_a_silent_lease_expire(self, leases: Leases, clock: ManualClock) -> None:
+    def test_the_store_expires_a_lease_that_is_not_renewed(self, leases: Leases, clock: ManualClock) -> None:
         leases.take(7, "one")
         clock.advance(60)
         assert leases.open() == []
@@ -82,11 +82,11 @@ class TestImmutableTimestamp:
             assert immutable <= start, order
 
     def test_leases_before_fresh_would_let_a_transaction_slip_in_between(self) -> None:
-        def wrong_way_round(timestamps: TimestampService, leases: Leases) -> int:
+        def wrong_order(timestamps: TimestampService, leases: Leases) -> int:
             seen = [lease.ts for lease in leases.open()]
             return min([timestamps.fresh(), *seen])
 
-        outcomes = [begin_against(wrong_way_round, order) for order in interleavings(3, 2)]
+        outcomes = [begin_against(wrong_order, order) for order in interleavings(3, 2)]
         assert any(immutable > start for start, immutable in outcomes)
 
 
@@ -106,8 +106,8 @@ def begin_against(immutable: Callable[[TimestampService, Leases], int], order: t
     beginner, computer = Process(memory, begin), Process(memory, compute)
     for process in (beginner, computer):
         process.step()
-    for turn in order:
-        (beginner, computer)[turn].step()
+    for index in order:
+        (beginner, computer)[index].step()
     start, result = beginner.finish(), computer.finish()
     assert start is not None
     assert result is not None

@@ -19,7 +19,7 @@ from tests.support.processes import in_processes
 def take_some(_: int, url: str, times: int) -> list[int]:
     with open_store(url, Settings()) as store:
         service = TimestampService(store)
-        return [ts for turn in range(times) for ts in service.fresh_many(1 + turn % 3)]
+        return [ts for index in range(times) for ts in service.fresh_many(1 + index % 3)]
 
 
 def test_timestamps_grow_strictly(store: Store) -> None:
@@ -29,7 +29,7 @@ def test_timestamps_grow_strictly(store: Store) -> None:
     assert taken[0] > 0
 
 
-def test_many_come_in_one_call(memory: MemoryStore) -> None:
+def test_many_timestamps_are_returned_by_one_call(memory: MemoryStore) -> None:
     counting = FaultyStore(memory)
     assert len(TimestampService(counting).fresh_many(1_000)) == 1_000
     assert counting.calls == 1
@@ -80,7 +80,7 @@ def test_a_failed_call_fails_only_the_callers_that_shared_it(memory: MemoryStore
     assert service.fresh() > 0
 
 
-def test_askers_share_a_call_only_if_it_has_not_been_sent(memory: MemoryStore) -> None:
+def test_callers_share_a_call_only_if_it_has_not_been_sent(memory: MemoryStore) -> None:
     """The first call is held in the store; callers that ask meanwhile share the second, which is sent afterwards."""
     in_store, go_on = threading.Event(), threading.Event()
 

@@ -15,7 +15,7 @@ def thresholds(store: Store) -> Thresholds:
     return Thresholds(store)
 
 
-def made(store: Store, name: str, metadata: TableMetadata) -> TableRef:
+def created(store: Store, name: str, metadata: TableMetadata) -> TableRef:
     ref = TableRef.parse(name)
     store.create_table(ref, metadata)
     return ref
@@ -33,8 +33,8 @@ def test_a_threshold_only_rises(thresholds: Thresholds) -> None:
 
 
 def test_a_table_answers_to_its_own_strategy(store: Store, thresholds: Thresholds, table: TableRef) -> None:
-    thorough = made(store, "app.thorough", TableMetadata(THOROUGH))
-    never = made(store, "app.never", TableMetadata(NOTHING))
+    thorough = created(store, "app.thorough", TableMetadata(THOROUGH))
+    never = created(store, "app.never", TableMetadata(NOTHING))
     thresholds.raise_strategy(CONSERVATIVE, 50)
     thresholds.raise_strategy(THOROUGH, 70)
     found = thresholds.of_tables([table, thorough, never])
@@ -44,7 +44,7 @@ def test_a_table_answers_to_its_own_strategy(store: Store, thresholds: Threshold
 
 
 def test_a_table_that_changed_its_strategy_answers_to_the_higher_of_both(store: Store, thresholds: Thresholds) -> None:
-    changed = made(store, "app.changed", TableMetadata(THOROUGH).with_strategy(CONSERVATIVE))
+    changed = created(store, "app.changed", TableMetadata(THOROUGH).with_strategy(CONSERVATIVE))
     thresholds.raise_strategy(CONSERVATIVE, 50)
     thresholds.raise_strategy(THOROUGH, 70)
     found = thresholds.of_tables([changed])[changed]
@@ -53,7 +53,7 @@ def test_a_table_that_changed_its_strategy_answers_to_the_higher_of_both(store: 
 
 
 def test_the_mark_of_a_truncation_counts_for_readers_and_writers(store: Store, thresholds: Thresholds) -> None:
-    truncated = made(store, "app.truncated", TableMetadata(mark=90))
+    truncated = created(store, "app.truncated", TableMetadata(mark=90))
     found = thresholds.of_tables([truncated])[truncated]
     assert (found.for_readers, found.for_writers) == (90, 90)
 

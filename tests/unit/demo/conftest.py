@@ -45,21 +45,21 @@ class Swept(NamedTuple):
 @pytest.fixture(scope="session")
 def day() -> Iterator[Day]:
     """For tests that only look."""
-    made = lived_through()
-    yield made
-    made.loaded.report.close()
+    created = lived_through()
+    yield created
+    created.loaded.report.close()
 
 
 @pytest.fixture(scope="session")
 def swept() -> Iterator[Swept]:
     """For tests that only look."""
-    made = lived_through()
-    store, clock, loaded = made
+    created = lived_through()
+    store, clock, loaded = created
     owed = visible(store, MAX_TS), visible(store, loaded.backup_ts)
     before = measure(store)
     summaries = list(sweep_here(store, SETTINGS, clock))
     after = measure(store)
-    yield Swept(made, *owed, before, after, report_on(store, SETTINGS, clock, summaries, before, after).document())
+    yield Swept(created, *owed, before, after, report_on(store, SETTINGS, clock, summaries, before, after).document())
     loaded.report.close()
 
 
@@ -79,7 +79,7 @@ def versions(store: Store, table: TableRef) -> list[StoredVersion]:
 
 
 def visible(store: Store, at: int) -> Visible:
-    """What a reader at a timestamp is owed, found by looking at every version: of those committed before it, the one
+    """What a reader at a timestamp must see, found by checking every version: of those committed before it, the one
     that started last, unless it is a delete."""
     ended = outcomes(store)
     found: Visible = {}

@@ -55,18 +55,20 @@ class TestFromAnEmptyFolder:
         ]
         assert shown.document["store"] not in shown.err, "no earlier store is replaced"
 
-    def test_the_store_is_there_to_look_at(self, shown: Answer, folder: Path) -> None:
+    def test_the_store_is_kept_for_inspection(self, shown: Answer, folder: Path) -> None:
         status = sweepflow("status", "--store", shown.document["store"], "--json", cwd=folder)
         assert status.document["open_transactions"] == 0
         assert status.document["protections"] == 1
         assert [each["lag_s"] // 3600 for each in status.document["shards"]] == [1, 1, 0, 0]
 
-    def test_what_the_open_transaction_held_back_goes_with_the_next_sweep(self, shown: Answer, folder: Path) -> None:
+    def test_versions_held_back_by_the_open_transaction_are_removed_by_the_next_sweep(
+        self, shown: Answer, folder: Path
+    ) -> None:
         again = sweepflow("sweep", "--strategy", "thorough", "--store", shown.document["store"], "--json", cwd=folder)
         assert all(shard["range_deletes"] > 100 for shard in again.document["shards"])
 
 
-def test_people_get_the_report_and_are_told_that_an_earlier_store_goes(tmp_path: Path) -> None:
+def test_the_report_is_printed_and_the_removal_of_an_earlier_store_is_announced(tmp_path: Path) -> None:
     (tmp_path / "demo.db").touch()
     answer = sweepflow("demo", "--engine", "local", "--shards", "1", "--folder", str(tmp_path), COLUMNS="100")
     assert answer.code == 0, answer.err
@@ -79,7 +81,7 @@ def test_people_get_the_report_and_are_told_that_an_earlier_store_goes(tmp_path:
     assert f"sweepflow sweep --store sqlite:///{tmp_path}/demo.db" in answer.out
 
 
-def test_somebody_elses_store_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_store_is_left_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/demo.db"
     initialise_store(url, Settings())
     with open_store(url, Settings()) as store:
@@ -102,10 +104,10 @@ def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert answer.error.reason == "another_program"
 
 
-def test_a_store_for_looking_at_is_made_once(tmp_path: Path) -> None:
-    made = [sweepflow("demo", "--only-load", "--json", "--folder", str(tmp_path)) for _ in range(2)]
-    assert [answer.document["created"] for answer in made] == [True, False]
-    status = sweepflow("status", "--store", made[0].document["store"], "--json")
+def test_a_store_for_inspection_is_created_once(tmp_path: Path) -> None:
+    created = [sweepflow("demo", "--only-load", "--json", "--folder", str(tmp_path)) for _ in range(2)]
+    assert [answer.document["created"] for answer in created] == [True, False]
+    status = sweepflow("status", "--store", created[0].document["store"], "--json")
     assert [each["progress"] for each in status.document["shards"]] == [-1] * 4
 
 
@@ -147,10 +149,10 @@ def test_airflow_is_not_asked_to_run_without_spark(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_shard_can_be_left_behind_for_somebody_to_find(tmp_path: Path) -> None:
-    made = sweepflow("demo", "--only-load", "--one-behind", "--json", "--folder", str(tmp_path))
-    assert made.code == 0, made.err
-    status = sweepflow("status", "--store", made.document["store"], "--json")
+def test_one_shard_can_be_left_behind_for_demonstration(tmp_path: Path) -> None:
+    created = sweepflow("demo", "--only-load", "--one-behind", "--json", "--folder", str(tmp_path))
+    assert created.code == 0, created.err
+    status = sweepflow("status", "--store", created.document["store"], "--json")
     assert (status.code, status.document["health"]["verdict"]) == (7, "behind")
     behind = [(each["strategy"], each["shard"]) for each in status.document["shards"] if each["behind"]]
     assert behind == [("conservative", 1)]

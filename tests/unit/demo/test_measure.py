@@ -24,5 +24,5 @@ def test_deleting_from_sqlite_frees_pages_and_keeps_the_file(sqlite: Store) -> N
     assert emptied.used + emptied.free == full.used + full.free
 
 
-def test_a_store_without_a_file_can_not_tell(memory: MemoryStore) -> None:
+def test_a_store_without_a_file_has_no_size(memory: MemoryStore) -> None:
     assert memory.size() is None

@@ -1,4 +1,4 @@
-"""The report says what is in the store; and the sweep it reports on took nothing that a reader is owed."""
+"""The report matches the store, and the sweep that it describes removed nothing that a reader may see."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_was_protected_reads_as_it_did(swept: Swept) -> None:
             assert swept.visible_at_backup[table] != swept.visible_now[table]
 
 
-def test_versions_are_counted_as_they_stand(swept: Swept) -> None:
+def test_stored_versions_are_counted(swept: Swept) -> None:
     counted = {str(table): len(versions(swept.day.store, table)) for table in TABLES}
     assert swept.report["after"]["versions_by_table"] == counted
     assert swept.report["after"]["versions"] == sum(counted.values())
@@ -61,7 +61,7 @@ def test_what_a_shard_removed_is_what_is_missing_from_it(swept: Swept) -> None:
     assert len(swept.report["shards"]) == 4
 
 
-def test_queue_and_parking_are_counted_as_they_stand(swept: Swept) -> None:
+def test_queued_and_parked_entries_are_counted(swept: Swept) -> None:
     entries, parked = (len(swept.day.store.scan(table, MAX_TS, limit=10**6).items) for table in (QUEUE_CELLS, PARKED))
     assert swept.report["after"]["queue_entries"] == entries
     assert swept.report["after"]["parked"] == parked == sum(shard["parked"] for shard in swept.report["shards"])
@@ -79,21 +79,21 @@ def test_every_version_that_is_left_is_kept_for_one_reason(swept: Swept) -> None
 
 
 def test_everything_that_holds_something_back_is_named(swept: Swept) -> None:
-    said = {(each["reason"], each["by"]) for each in swept.report["kept"]}
+    output = {(each["reason"], each["by"]) for each in swept.report["kept"]}
     for each in (
         ("protected", "backup:shop-nightly"),
         ("retention", None),
         ("retention", "shop.invoices"),
     ):
-        assert each in said
-    (open_one,) = [by for reason, by in said if reason == "open_transaction"]
+        assert each in output
+    (open_one,) = [by for reason, by in output if reason == "open_transaction"]
     assert open_one.split()[-1] == str(swept.day.loaded.report.lease_ts)
     blocked = [shard for shard in swept.report["shards"] if shard["stopped"] == "blocked"]
     assert len(blocked) == 1
-    assert ("blocked", str(blocked[0]["progress"] + 1)) in said
+    assert ("blocked", str(blocked[0]["progress"] + 1)) in output
 
 
-def test_how_far_each_shard_got_is_told_by_the_clock(swept: Swept) -> None:
+def test_the_progress_of_each_shard_is_shown_as_wall_time(swept: Swept) -> None:
     lags = {(shard["strategy"], shard["stopped"]): shard["lag_s"] // 60 for shard in swept.report["shards"]}
     assert lags == {("conservative", None): 60, ("conservative", "blocked"): 75, ("thorough", None): 40}
 
@@ -102,7 +102,7 @@ def test_the_document_is_json(swept: Swept) -> None:
     assert json.loads(json.dumps(swept.report)) == swept.report
 
 
-def test_people_get_every_figure_in_a_hundred_columns(swept: Swept) -> None:
+def test_the_text_report_has_every_figure_in_a_hundred_columns(swept: Swept) -> None:
     out = Console(width=100, file=io.StringIO(), record=True)
     out.print(render(DemoReport.model_validate(swept.report)))
     text = out.export_text()

@@ -1,4 +1,4 @@
-"""The demo's workload holds everything that it promises to show, and is the same each time."""
+"""The demo's workload holds everything that it is meant to show, and is the same each time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def horizon(day: Day, strategy: SweepStrategy) -> Horizon:
     return SweepOrder(strategy, 0).horizon(day.store, SETTINGS, day.clock)
 
 
-def test_the_same_seed_makes_the_same_store_and_another_one_another() -> None:
+def test_the_store_is_determined_by_the_seed() -> None:
     stores = [lived_through(seed) for seed in (1, 1, 2)]
     first, again, other = (everything(each.store) for each in stores)
     for each in stores:
@@ -124,7 +124,7 @@ def test_the_queue_reaches_over_several_partitions_of_both_shards(day: Day) -> N
             assert len(ours) > 5
 
 
-def test_the_wall_clock_map_goes_back_six_hours_minute_by_minute(day: Day) -> None:
+def test_clock_samples_cover_six_hours_with_one_each_minute(day: Day) -> None:
     clock_history = ClockHistory(day.store)
     moments = [clock_history.timestamp_at(NOW_MS - ago * MINUTE_MS) for ago in range(MINUTES + 1)]
     assert None not in moments
@@ -152,7 +152,7 @@ def test_the_open_transaction_is_the_only_one_and_ends_when_it_is_closed() -> No
     assert horizon(day, SweepStrategy.THOROUGH).sweep_ts > day.loaded.report.start
 
 
-def test_a_transaction_that_committed_late_stands_in_the_way_of_the_conservative_sweep(day: Day) -> None:
+def test_a_transaction_that_committed_late_blocks_the_conservative_sweep(day: Day) -> None:
     sweep_ts = horizon(day, SweepStrategy.CONSERVATIVE).sweep_ts
     late = [start for start, commit in outcomes(day.store).items() if start < sweep_ts <= commit]
     assert len(late) == 1

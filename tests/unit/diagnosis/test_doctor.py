@@ -147,7 +147,7 @@ def test_shards_behind_their_objective(store: Store, clock: ManualClock) -> None
     assert about(examined(store, clock), "lag").level is Level.DO
 
 
-def test_who_is_in_the_way(store: Store, clock: ManualClock) -> None:
+def test_transactions_that_block_sweeps_are_named(store: Store, clock: ManualClock) -> None:
     Catalog(store).create(T, TableMetadata(CONSERVATIVE))
     settings = Settings(lease_ttl_s=1_000_000)
     manager = TransactionManager(store, settings, clock=clock, renew_leases=False)
@@ -183,7 +183,7 @@ def test_a_scan_that_a_change_of_strategy_has_left(
     assert about(examined(store, clock), str(T)).level is level
 
 
-def test_a_scan_that_is_due_is_not_asked_for_while_it_would_settle_nothing(store: Store, clock: ManualClock) -> None:
+def test_a_due_scan_is_not_suggested_while_it_would_complete_nothing(store: Store, clock: ManualClock) -> None:
     catalog = Catalog(store)
     catalog.create(T, TableMetadata(CONSERVATIVE, retention_s=7 * 86_400))
     write(store, clock, 2)
@@ -199,7 +199,7 @@ def test_a_scan_that_is_due_is_not_asked_for_while_it_would_settle_nothing(store
 
 
 @pytest.mark.parametrize("long_ago", [False, True])
-def test_a_scan_that_died_long_ago_is_nobodys_any_more(store: Store, clock: ManualClock, long_ago: bool) -> None:
+def test_a_scan_that_died_long_ago_has_no_owner(store: Store, clock: ManualClock, long_ago: bool) -> None:
     Catalog(store).create(T, TableMetadata(CONSERVATIVE))
     write(store, clock, 3, rows=10, enqueue=False)
     clock.advance(7_200)
@@ -257,7 +257,7 @@ def test_a_table_that_is_never_swept_and_keeps_much(store: Store, clock: ManualC
     facts = examined(store, clock)
     assert about(facts, str(T)).code == "strategy_nothing"
     assert "4.0" in about(facts, str(T)).sentence
-    assert facts.estimated().versions == 0, "no scan will be made of it"
+    assert facts.estimated().versions == 0, "it will not be scanned"
 
 
 def test_of_a_large_table_a_few_parts_are_read_and_the_rest_is_estimated(memory: Store, clock: ManualClock) -> None:
@@ -367,7 +367,7 @@ def test_one_row_that_is_larger_than_any_sample_says_so(memory: Store, clock: Ma
     assert sample.at_least
 
 
-def test_tables_there_was_no_time_for_are_named(store: Store, clock: ManualClock) -> None:
+def test_tables_skipped_for_lack_of_time_are_named(store: Store, clock: ManualClock) -> None:
     Catalog(store).create(T, TableMetadata())
     facts = examined(store, clock, sample_s=0)
     assert of_table(facts).sample is None

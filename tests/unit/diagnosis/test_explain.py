@@ -109,7 +109,7 @@ def calls(store: Store, clock: ManualClock) -> int:
 def test_a_cell_with_many_versions_and_shards_takes_as_many_calls_as_any(
     memory: MemoryStore, clock: ManualClock
 ) -> None:
-    """Versions older than the queue: no entry leads to them, and in no shard is one looked for."""
+    """Versions older than the queue: no entry leads to them, and none is searched in any shard."""
     world = World(memory, clock)
     world.write(10_000, 10_001)
     few = calls(memory, clock)
@@ -185,7 +185,7 @@ def test_a_retry_may_be_of_the_first_few_and_says_whether_that_was_all(world: Wo
     assert retry_quarantined(world.store, SETTINGS, world.clock) == (0, 3, True)
 
 
-def test_an_entry_that_cannot_be_read_is_taken_for_that_of_the_version_written_with_it(world: World) -> None:
+def test_an_unreadable_entry_is_attributed_to_the_version_written_with_it(world: World) -> None:
     world.write(10, 11)
     TimestampService(world.store).move_past(30)
     world.enter(20, b"\x02")
@@ -198,7 +198,7 @@ def test_an_entry_that_cannot_be_read_is_taken_for_that_of_the_version_written_w
     assert explained(world, B) == {}, "it may belong to another cell"
 
 
-def test_what_came_late_into_a_past_partition_goes_with_the_next_sweep(world: World) -> None:
+def test_a_late_write_into_a_past_partition_is_removed_by_the_next_sweep(world: World) -> None:
     world.write(10, 11)
     TimestampService(world.store).move_past(2 * FINE)
     world.sweep(2 * FINE)
@@ -208,7 +208,7 @@ def test_what_came_late_into_a_past_partition_goes_with_the_next_sweep(world: Wo
     assert explained(world) == {-1: ("newest", None), 10: ("newest", None)}
 
 
-def test_a_sentinel_of_a_thorough_table_goes_with_the_next_write(world: World) -> None:
+def test_a_sentinel_of_a_thorough_table_is_removed_with_the_next_write(world: World) -> None:
     world.write(10, 11, table=THOROUGH_TABLE)
     world.sweep(50, THOROUGH)
     world.store.add_sentinels(THOROUGH_TABLE, [A])
@@ -228,7 +228,7 @@ def test_an_entry_of_a_strategy_that_the_table_had_is_found(world: World) -> Non
     assert explained(world) == {-1: ("no_queue_entry", None), 20: ("newest", None)}
 
 
-def test_a_delete_goes_by_the_queue_that_it_is_in_whatever_the_table_is_swept_by_today(world: World) -> None:
+def test_a_delete_is_swept_by_its_queue_whatever_the_current_strategy_of_the_table(world: World) -> None:
     world.write(10, 11, table=THOROUGH_TABLE)
     world.write(20, 21, table=THOROUGH_TABLE, delete=True)
     Catalog(world.store).set_strategy(THOROUGH_TABLE, CONSERVATIVE)
@@ -270,7 +270,7 @@ def test_the_shard_that_is_named_is_that_of_the_entry_which_removes_it(world: Wo
     assert sorted(numbers(shown)) == sorted([str(shard), "1"])
 
 
-def test_what_came_late_and_was_aborted_says_where_it_goes(world: World) -> None:
+def test_a_late_aborted_write_is_explained_with_what_removes_it(world: World) -> None:
     world.write(10, 11)
     TimestampService(world.store).move_past(2 * FINE)
     world.sweep(100)
@@ -279,7 +279,7 @@ def test_what_came_late_and_was_aborted_says_where_it_goes(world: World) -> None
     assert (late["reason"], late["where"]["goes_at"]) == ("queued", FINE)
     shown = late["says"]
     assert "conservative" in shown
-    assert numbers(shown) == ["0", "50000"], "the shard, and no place in line but where it goes"
+    assert numbers(shown) == ["0", "50000"], "the shard, and instead of a position the end of its partition"
     world.sweep(FINE - 1)
     assert 50 in world.versions()
     world.sweep(FINE)
@@ -298,7 +298,7 @@ def test_of_entries_with_equally_many_obstacles_the_one_that_is_free_first_is_re
     assert [(each["ts"], each["reason"]) for each in found] == [(10, "retention"), (20, "newest")]
 
 
-def test_what_came_late_and_is_undecided_goes_with_the_next_sweep(world: World) -> None:
+def test_a_late_undecided_write_is_removed_by_the_next_sweep(world: World) -> None:
     world.write(10, 11)
     TimestampService(world.store).move_past(200)
     world.sweep(100)
@@ -321,7 +321,7 @@ def test_explaining_changes_nothing(world: World) -> None:
 
 
 class TestBlocks:
-    def test_what_blocks_most_comes_first(self, world: World) -> None:
+    def test_the_strongest_obstacle_is_listed_first(self, world: World) -> None:
         world.protect("backup", 15)
         for start in (20, 30, 40):
             world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
@@ -366,9 +366,7 @@ class TestBlocks:
             ("protected", 1, 3),
         ]
 
-    def test_a_parked_entry_of_a_cell_is_not_said_to_wait_for_a_record_that_holds_nothing_of_it(
-        self, world: World
-    ) -> None:
+    def test_a_parked_entry_is_not_explained_by_a_record_that_does_not_cover_it(self, world: World) -> None:
         kept = TableRef.parse("app.kept")
         Catalog(world.store).create(kept, TableMetadata(retention_s=3_600))
         world.protect("backup", 1, table=kept)
@@ -393,7 +391,7 @@ class TestBlocks:
         found = explain_table(world.store, SETTINGS, world.clock, TABLE)
         assert (found["entries"], found["versions"], found["at_least"]) == (10, 4, True)
 
-    def test_a_quiet_table_behind_a_busy_one_is_not_said_to_be_swept(self, world: World) -> None:
+    def test_a_quiet_table_behind_a_busy_one_is_not_reported_as_swept(self, world: World) -> None:
         for start in range(10, 500, 2):
             world.write(start, start + 1, [Cell(b"%d" % start, b"c")])
         other = TableRef.parse("app.quiet")
@@ -467,7 +465,7 @@ class TestPhysical:
         assert (set(shown), shown["known"], shown["remains"]) == ({"known", "remains", "says"}, True, [])
         assert shown["says"]
 
-    def test_what_cannot_be_known_is_said(self) -> None:
+    def test_unknown_facts_are_reported_as_unknown(self) -> None:
         shown = physical_state("cassandra://127.0.0.1:9042/shop", TABLE, A).document()
         assert (shown["known"], shown["reason"], shown["remains"]) == (False, "not_configured", None)
         assert "compaction_nodes" in shown["says"]

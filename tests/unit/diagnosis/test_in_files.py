@@ -62,7 +62,7 @@ def test_a_tombstone_hides_neither_what_it_ends_before_nor_what_was_written_afte
     assert left(whole, [], DELETED_S) == [
         Remnant(10, Reason.WAITING_GC_GRACE, None, "a"),
         Remnant(30, Reason.WAITING_GC_GRACE, None, "a"),
-    ], "whatever hides them is in memory"
+    ], "the write that hides them is in memory"
     assert not any(each.hides(COLUMN, stored) for each in whole.tombstones for stored in whole.versions)
 
 

@@ -247,7 +247,7 @@ class TestDocument:
         assert (found["health"]["verdict"], about(found)) == ("attention", ["lag unknown"])
         Leases(store, 30).take(62, "importer on host-7")
         exported = {each.metric for each in values(store, settings, clock)}
-        assert not exported & {metrics.LAG, metrics.OLDEST_OPEN}, "0 would say that it is up to date"
+        assert not exported & {metrics.LAG, metrics.OLDEST_OPEN}, "0 would mean that it is up to date"
         hourly_samples(store, 99, 100)
         assert about(status(store, settings, clock)) == []
         assert {metrics.LAG, metrics.OLDEST_OPEN} <= {each.metric for each in values(store, settings, clock)}
@@ -303,7 +303,7 @@ class TestCost:
     ) -> None:
         settings = load_settings(max_protection_records=0, max_protection_spans=0)
         hourly_samples(memory, 1, 99)
-        Leases(memory, 30).take(1, "somebody")
+        Leases(memory, 30).take(1, "alice")
         Progress(memory).advance(QUEUES[0], 0, 905)
         few = self.calls(memory, settings, clock)
         world = World(memory, clock)
@@ -311,7 +311,7 @@ class TestCost:
         catalog = ProtectionCatalog(memory, settings, clock)
         for number in range(512):
             catalog.protect(Record(f"r{number}", 5 + number, Mode.AT, (Target(TableRef.parse("app.items")),)))
-            Leases(memory, 30).take(10_000 + number, "somebody")
+            Leases(memory, 30).take(10_000 + number, "alice")
         summary = world.sweep(9)
         for strategy in QUEUES:
             for shard in range(256):

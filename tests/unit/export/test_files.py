@@ -28,7 +28,7 @@ from sweep_tasks.export.files import (
 from tests.support.disk import Disk
 
 
-def made(folder: Path, ts: int, tables: str = "a b", since: str | None = None, chosen: str = "x.*") -> Path:
+def created(folder: Path, ts: int, tables: str = "a b", since: str | None = None, chosen: str = "x.*") -> Path:
     folder.mkdir()
     manifest = Manifest(ts, (chosen,), {table: Written(1, 0) for table in tables.split()}, since)
     manifest_of(folder).write_text(json.dumps(manifest.document()))
@@ -51,7 +51,7 @@ def test_a_folder_without_a_manifest_is_no_export(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "ts": 1, "chosen": [], "tables": 5}'])
-def test_a_manifest_that_is_none_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+def test_an_invalid_manifest_is_reported_as_invalid(tmp_path: Path, text: str) -> None:
     manifest_of(tmp_path).write_text(text)
     with pytest.raises(BadValue) as refused:
         find_export(tmp_path)
@@ -59,7 +59,7 @@ def test_a_manifest_that_is_none_is_said_to_be_none(tmp_path: Path, text: str) -
     assert str(manifest_of(tmp_path)) in str(refused.value)
 
 
-def test_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
+def test_a_later_format_is_refused(tmp_path: Path) -> None:
     manifest_of(tmp_path).write_text('{"format": 2}')
     with pytest.raises(BadValue) as refused:
         find_export(tmp_path)
@@ -67,15 +67,15 @@ def test_a_later_format_is_not_guessed_at(tmp_path: Path) -> None:
 
 
 def test_a_chain_leads_from_the_full_export_to_the_one_named(tmp_path: Path) -> None:
-    made(tmp_path / "1", 1)
-    made(tmp_path / "2", 2, since="../1")
-    made(tmp_path / "3", 3, since="../2")
+    created(tmp_path / "1", 1)
+    created(tmp_path / "2", 2, since="../1")
+    created(tmp_path / "3", 3, since="../2")
     assert [export.folder.name for export in chain(tmp_path / "3")] == ["1", "2", "3"]
     assert [export.folder.name for export in chain(tmp_path / "1")] == ["1"]
 
 
 def test_a_chain_with_a_part_missing_says_which(tmp_path: Path) -> None:
-    made(tmp_path / "2", 2, since="../1")
+    created(tmp_path / "2", 2, since="../1")
     with pytest.raises(NotFound) as broken:
         chain(tmp_path / "2")
     assert (broken.value.details["folder"], broken.value.details["needed_by"]) == (tmp_path / "1", tmp_path / "2")
@@ -85,25 +85,25 @@ def test_a_chain_with_a_part_missing_says_which(tmp_path: Path) -> None:
 
 
 def test_a_chain_that_leads_back_to_itself_is_refused(tmp_path: Path) -> None:
-    made(tmp_path / "1", 1, since="../2")
-    made(tmp_path / "2", 2, since="../1")
+    created(tmp_path / "1", 1, since="../2")
+    created(tmp_path / "2", 2, since="../1")
     with pytest.raises(BadValue) as refused:
         chain(tmp_path / "2")
     assert (refused.value.field, refused.value.reason) == ("export", "cycle")
 
 
-def test_a_table_that_left_and_came_back_is_there_since_it_came_back(tmp_path: Path) -> None:
-    made(tmp_path / "1", 1, "a b c")
-    made(tmp_path / "2", 2, "a c", since="../1")
-    made(tmp_path / "3", 3, "a b d", since="../2")
+def test_a_table_that_was_dropped_and_created_again_is_exported_since_its_creation(tmp_path: Path) -> None:
+    created(tmp_path / "1", 1, "a b c")
+    created(tmp_path / "2", 2, "a c", since="../1")
+    created(tmp_path / "3", 3, "a b d", since="../2")
     assert present_since(chain(tmp_path / "3")) == {"a": 0, "b": 2, "d": 2}
 
 
 def test_the_last_export_is_the_latest_of_the_same_tables_below_a_timestamp(tmp_path: Path) -> None:
     for ts, chosen in ((3, "x.*"), (12, "x.*"), (9, "x.*"), (10, "y.*")):
-        made(tmp_path / f"{ts}", ts, chosen=chosen)
+        created(tmp_path / f"{ts}", ts, chosen=chosen)
     (tmp_path / "20" / "data").mkdir(parents=True)
-    made(tmp_path / "11.unfinished-abc", 11)
+    created(tmp_path / "11.unfinished-abc", 11)
     (tmp_path / "notes.txt").touch()
     assert last_export(tmp_path, ["x.*"], before=12) == tmp_path / "9"
     assert last_export(tmp_path, ["x.*"], before=99) == tmp_path / "12"
@@ -113,8 +113,8 @@ def test_the_last_export_is_the_latest_of_the_same_tables_below_a_timestamp(tmp_
 
 def test_a_draft_takes_its_place_as_a_whole(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "7"
-    with draft(folder) as made_here:
-        (made_here / "data").mkdir()
+    with draft(folder) as created_here:
+        (created_here / "data").mkdir()
         assert not folder.exists()
     assert [each.name for each in folder.parent.iterdir()] == ["7"]
     assert (folder / "data").is_dir()
@@ -125,20 +125,20 @@ def test_a_draft_is_on_disk_before_its_manifest_and_that_before_its_name(
 ) -> None:
     folder = tmp_path / "new" / "7"
     disk = Disk.watched(monkeypatch)
-    with draft(folder) as made_here:
-        part = data_of(made_here) / "table=a" / "part.parquet"
+    with draft(folder) as created_here:
+        part = data_of(created_here) / "table=a" / "part.parquet"
         part.parent.mkdir(parents=True)
         part.touch()
-        write_manifest(made_here, Manifest(7, ("a",), {"a": Written(1, 0)}))
-    name, manifest = disk.when(folder), disk.when(manifest_of(made_here))
-    assert disk.when(part) < disk.when(part.parent) < disk.when(data_of(made_here)) < manifest
-    assert manifest < disk.when(made_here) < name < disk.when(folder.parent) < disk.when(tmp_path)
+        write_manifest(created_here, Manifest(7, ("a",), {"a": Written(1, 0)}))
+    name, manifest = disk.when(folder), disk.when(manifest_of(created_here))
+    assert disk.when(part) < disk.when(part.parent) < disk.when(data_of(created_here)) < manifest
+    assert manifest < disk.when(created_here) < name < disk.when(folder.parent) < disk.when(tmp_path)
 
 
 def test_an_export_that_was_there_is_on_disk_with_all_that_leads_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = find_export(made(tmp_path / "7", 7))
+    found = find_export(created(tmp_path / "7", 7))
     assert found is not None
     disk = Disk.watched(monkeypatch)
     sync_export(found)
@@ -148,8 +148,8 @@ def test_an_export_that_was_there_is_on_disk_with_all_that_leads_to_it(
 def test_a_draft_that_fails_leaves_nothing_and_what_a_killed_job_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / "7.unfinished-abc" / "data").mkdir(parents=True)
     (tmp_path / "77.unfinished-abc").mkdir()
-    with pytest.raises(ZeroDivisionError), draft(tmp_path / "7") as made_here:
-        (made_here / str(1 // 0)).mkdir()
+    with pytest.raises(ZeroDivisionError), draft(tmp_path / "7") as created_here:
+        (created_here / str(1 // 0)).mkdir()
     assert [each.name for each in tmp_path.iterdir()] == ["77.unfinished-abc"]
 
 
@@ -182,9 +182,9 @@ def test_an_address_is_no_folder() -> None:
 def test_an_export_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        with draft(tmp_path / "exports" / "7") as made_here:
-            data_of(made_here).mkdir()
-            write_manifest(made_here, Manifest(7, ("x.*",), {}))
+        with draft(tmp_path / "exports" / "7") as created_here:
+            data_of(created_here).mkdir()
+            write_manifest(created_here, Manifest(7, ("x.*",), {}))
     finally:
         os.umask(before)
     folder = tmp_path / "exports" / "7"

@@ -258,7 +258,7 @@ def test_what_is_refused_is_recorded_as_failed(store: Store, clock: ManualClock)
     assert (outcome.outcome, outcome.details["reason"]) == (f"failed: {BadValue.code}", refused.value.reason)
 
 
-def test_a_record_that_comes_too_late_is_recorded_as_failed(store: Store, clock: ManualClock) -> None:
+def test_a_protection_that_is_too_late_is_recorded_as_failed(store: Store, clock: ManualClock) -> None:
     Shop(store, clock)
     sweep(store, clock)
     assert not ProtectionCatalog(store, SETTINGS, clock).protect(record(ts=0)).accepted

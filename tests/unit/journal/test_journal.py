@@ -42,7 +42,7 @@ def broken(store: Store) -> tuple[int | None, str | None]:
     return found.value.details["number"], found.value.reason
 
 
-def test_the_newest_act_comes_first_with_its_outcome(store: Store, clock: ManualClock) -> None:
+def test_the_newest_act_is_listed_first_with_its_outcome(store: Store, clock: ManualClock) -> None:
     journal = Journal(store, clock)
     with journal.record_as("ada", "pause", "shop.orders", "a  closer\nlook"):
         pass
@@ -56,7 +56,7 @@ def test_the_newest_act_comes_first_with_its_outcome(store: Store, clock: Manual
     assert [note.by for note in journal.last(1)] == ["bob"]
 
 
-def test_what_was_never_heard_of_again_is_on_record_as_asked_for(store: Store, clock: ManualClock) -> None:
+def test_an_act_without_an_outcome_is_recorded_as_requested(store: Store, clock: ManualClock) -> None:
     with pytest.raises(KeyboardInterrupt), Journal(store, clock).record_as("ada", "pause", "", "why not"):
         raise KeyboardInterrupt
     assert [note.outcome for note in Journal(store, clock).last()] == ["asked"]
@@ -114,7 +114,7 @@ def test_what_users_asked_for_is_found_among_the_runs_of_every_hour(store: Store
     assert calls == ["read", "get"]
 
 
-class TestWhoItWas:
+class TestActors:
     def test_is_the_user_of_the_process_whatever_its_environment_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"):
             monkeypatch.setenv(name, "mallory")
@@ -153,7 +153,7 @@ class TestTheChain:
         store.delete_rows(JOURNAL, [entry(4).row])
         assert broken(store) == (4, "missing")
 
-    def test_shows_an_entry_that_makes_no_sense(self, store: Store, clock: ManualClock) -> None:
+    def test_shows_an_invalid_entry(self, store: Store, clock: ManualClock) -> None:
         record(store, clock, "one", "two")
         store.put(1, {JOURNAL: {entry(2): b"{"}})
         assert broken(store) == (2, "unreadable")
@@ -171,8 +171,8 @@ class TestTheChain:
 
         def act(number: int) -> None:
             with open_store(sqlite_url, Settings()) as store:
-                for turn in range(2):
-                    with Journal(store).record_as("ada", "pause", f"{number}.{turn}", "again"):
+                for index in range(2):
+                    with Journal(store).record_as("ada", "pause", f"{number}.{index}", "again"):
                         pass
 
         with ThreadPoolExecutor(8) as pool:
@@ -180,7 +180,7 @@ class TestTheChain:
         with open_store(sqlite_url, Settings()) as store:
             assert Journal(store).verify().entries == 32
             notes = Journal(store).last(100)
-        assert {note.about for note in notes} == {f"{number}.{turn}" for number in range(8) for turn in range(2)}
+        assert {note.about for note in notes} == {f"{number}.{index}" for number in range(8) for index in range(2)}
         assert {note.outcome for note in notes} == {"done"}
 
     def test_gives_up_after_a_bounded_number_of_attempts(self, store: Store, clock: ManualClock) -> None:
@@ -235,8 +235,8 @@ class TestPruning:
         assert Journal(store, clock).prune("ada", "again", limit) == 0
 
     def test_again_and_again_leaves_a_chain(self, store: Store, clock: ManualClock) -> None:
-        for turn in range(4):
-            record(store, clock, f"{turn}.one", f"{turn}.two")
+        for index in range(4):
+            record(store, clock, f"{index}.one", f"{index}.two")
             Journal(store, clock).prune("ada", "enough", clock.now_ms())
             Journal(store).verify()
         assert Journal(store).last(1)[0].what == "prune"

@@ -14,9 +14,9 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.tables.pauses import Pauses, named
 from tests.support.clock import ManualClock
 from tests.support.errors import having
-from tests.unit.legacy.scanned import ROWS, SETTINGS, TABLE, S, begin, cell, filled, sweep
+from tests.unit.legacy.scan_fixture import ROWS, SETTINGS, TABLE, S, begin, cell, filled, sweep
 
-BY_TURNS = {"table": None, "from_row": ""}
+SCHEDULED = {"table": None, "from_row": ""}
 
 
 def versions(store: Store) -> int:
@@ -40,7 +40,7 @@ def test_no_scan_of_it_begins_or_is_resumed(paused: TableRef | None, store: Stor
     with pytest.raises(SweepflowError, check=having(code="paused")):
         legacy.resume(TABLE)
     assert versions(store) == 3 * ROWS
-    assert sweep(store, clock, dry_run=True).counts.deleted == 2 * ROWS, "who only looks may look"
+    assert sweep(store, clock, dry_run=True).counts.deleted == 2 * ROWS, "reading is permitted"
 
 
 def test_a_running_scan_stops_after_its_page_and_is_resumed_later(store: Store, clock: ManualClock) -> None:
@@ -62,8 +62,8 @@ def test_a_running_scan_stops_after_its_page_and_is_resumed_later(store: Store, 
     assert versions(store) == 2 * ROWS, "the newest of each cell, and a sentinel"
 
 
-def test_it_gets_no_turn(store: Store, clock: ManualClock) -> None:
+def test_a_paused_table_is_not_scheduled(store: Store, clock: ManualClock) -> None:
     filled(store)
-    assert planned(store, SETTINGS, clock, BY_TURNS)
+    assert planned(store, SETTINGS, clock, SCHEDULED)
     Pauses(store, clock).pause(TABLE, "ada", "a migration")
-    assert planned(store, SETTINGS, clock, BY_TURNS) == {}
+    assert planned(store, SETTINGS, clock, SCHEDULED) == {}

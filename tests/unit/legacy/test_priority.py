@@ -77,14 +77,14 @@ def order(*tables: Candidate, policy: Policy = POLICY) -> list[str]:
 
 
 class TestOrder:
-    def test_tables_that_never_were_scanned_come_first(self) -> None:
+    def test_tables_that_were_never_scanned_are_first(self) -> None:
         assert order(table("busy", scanned(30), writes=10**9), table("new")) == ["new", "busy"]
 
-    def test_then_those_of_which_a_change_of_strategy_has_left_something(self) -> None:
+    def test_tables_with_a_due_scan_of_a_strategy_change_are_second(self) -> None:
         changed = table("changed", scanned(1, sweep_ts=100), due=500)
         assert order(table("busy", scanned(30), writes=10**9), changed) == ["changed", "busy"]
 
-    def test_then_by_what_was_written_weighed_by_what_the_last_scan_found(self) -> None:
+    def test_tables_are_ordered_by_writes_weighed_by_the_last_scan(self) -> None:
         much_of_little = table("clean", scanned(30, found=0.01), writes=10_000)
         little_of_much = table("dirty", scanned(30, found=0.9), writes=1_000)
         assert order(much_of_little, little_of_much) == ["dirty", "clean"]
@@ -101,16 +101,16 @@ class TestOrder:
             "quiet",
         ]
 
-    def test_and_last_by_time(self) -> None:
+    def test_tables_are_ordered_by_time_last(self) -> None:
         assert order(table("young", scanned(10)), table("old", scanned(90))) == ["old", "young"]
 
-    def test_a_requested_scan_comes_before_everything(self) -> None:
+    def test_a_requested_scan_is_first(self) -> None:
         policy = POLICY._replace(first=[Target.parse("app.wanted*")])
         assert order(table("new"), table("wanted_too", scanned(30)), policy=policy) == ["wanted_too", "new"]
 
 
 class TestFairness:
-    def test_an_hour_is_divided_among_those_whose_turn_it_is(self) -> None:
+    def test_an_hour_is_divided_among_the_scheduled_tables(self) -> None:
         found = turns([table(str(n)) for n in range(3)], POLICY, 3_600, NOW_MS)
         assert [turn.seconds for turn in found] == [1_200, 1_200, 1_200]
 
@@ -118,7 +118,7 @@ class TestFairness:
         found = turns([table(str(n)) for n in range(20)], POLICY._replace(turns=4), 3_600, NOW_MS)
         assert [(len(found), turn.seconds) for turn in found[:1]] == [(4, 900)]
 
-    def test_one_that_never_gets_to_its_end_takes_turns_with_the_others(self) -> None:
+    def test_a_table_that_never_finishes_alternates_with_the_others(self) -> None:
         last_turn = dict.fromkeys("abcde", 0)
         had: list[list[str]] = []
         for hour in range(12):
@@ -128,7 +128,7 @@ class TestFairness:
             had.append(order(*tables, policy=POLICY._replace(turns=2)))
             last_turn |= dict.fromkeys(had[-1], hour + 1)
         for three_hours in zip(had, had[1:], had[2:], strict=False):
-            assert set().union(*three_hours) == set("abcde"), "two turns an hour, so everybody within three"
+            assert set().union(*three_hours) == set("abcde"), "two scans an hour, so every table within three hours"
 
     def test_the_last_of_several_slots_is_for_the_table_that_waits_longest(self) -> None:
         new = [table(f"new_{n}", last_turn_ms=NOW_MS - n) for n in range(6)]
@@ -148,7 +148,7 @@ class TestFairness:
         unusual=st.lists(st.dictionaries(st.integers(0, 5), known, max_size=2), min_size=20, max_size=40),
         turns_each=st.integers(1, 4),
     )
-    def test_under_any_history_each_table_has_its_turn_within_as_many_rounds_as_there_are_tables(
+    def test_under_any_history_each_table_is_scheduled_within_as_many_rounds_as_there_are_tables(
         self, usual: list[Known], unusual: list[dict[int, Known]], turns_each: int
     ) -> None:
         """Rounds in which it could be scanned; with one slot in each, those after it has waited too long."""
@@ -170,11 +170,11 @@ class TestFairness:
                     last_turn[name], waited[name] = now_ms, 0
             assert max(waited.values()) < len(tables) + (patience if turns_each == 1 else 0)
 
-    def test_nothing_to_do_is_no_turn(self) -> None:
+    def test_without_candidates_nothing_is_scheduled(self) -> None:
         assert turns([], POLICY, 3_600, NOW_MS) == []
 
 
-class TestWhoWaits:
+class TestCandidates:
     @pytest.mark.parametrize(
         ("waits", "why"),
         [
@@ -205,13 +205,13 @@ class TestWhoWaits:
             "scanned-not-long-ago-and-far-enough",
         ],
     )  # fmt: skip
-    def test_whether_and_why(self, waits: Candidate, why: Why | None) -> None:
+    def test_whether_and_why_a_table_waits(self, waits: Candidate, why: Why | None) -> None:
         assert reason(waits, POLICY, NOW_MS) is why
 
     def test_an_excluded_table_is_never_chosen(self) -> None:
         policy = POLICY._replace(never=[Target.parse("app.*")], first=[Target.parse("app.t")])
         assert reason(table("t"), policy, NOW_MS) is None
 
-    def test_what_was_asked_for_rests_too(self) -> None:
+    def test_a_requested_scan_has_a_minimum_interval_too(self) -> None:
         policy = POLICY._replace(first=[Target.parse("app.t")])
         assert reason(table("t", scanned(1)), policy, NOW_MS) is None

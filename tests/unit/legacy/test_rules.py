@@ -92,7 +92,7 @@ def test_a_marker_at_the_very_end_of_a_page_is_removed_with_the_next() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 @pytest.mark.parametrize("strategy", [CONSERVATIVE, THOROUGH])
-def test_pages_of_any_size_come_to_the_same(size: int, strategy: SweepStrategy) -> None:
+def test_pages_of_any_size_give_the_same_result(size: int, strategy: SweepStrategy) -> None:
     by = rules(strategy, at(45), at(25))
     found = [*versions(A, 120, 60, 50, 40, 30, 20, 10, SENTINEL_TS, deletes=(60, 20)), *versions(B, 50, 20, 10)]
     assert gone(by, found, size) == gone(by, found, len(found))
@@ -197,7 +197,7 @@ def test_a_row_gets_no_more_tombstones_than_it_may_and_the_rest_is_left() -> Non
     assert found.plan.exact == {TABLE: [(A, 20), (C, 20)]}
     assert (found.counts.deleted, found.counts.left, found.counts.sentinels) == (2, 1, 2)
     cut = judged(by, versions(A, 30, 20), at_end=False)
-    assert judged(by, versions(B, 30, 20), cut.place).counts.left == 1, "the row goes on with the next page"
+    assert judged(by, versions(B, 30, 20), cut.place).counts.left == 1, "the row continues on the next page"
 
 
 def test_a_record_that_is_released_when_the_scan_is_resumed_holds_nothing_any_more() -> None:

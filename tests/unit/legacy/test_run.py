@@ -25,8 +25,8 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions.outcomes import CommitTable
 from tests.support.clock import ManualClock
-from tests.support.deep import deep_cell
-from tests.unit.legacy.scanned import (
+from tests.support.deep_cell import deep_cell
+from tests.unit.legacy.scan_fixture import (
     CONSERVATIVE,
     NOTHING,
     ROWS,
@@ -100,7 +100,7 @@ TABLES = {"add_sentinels": TABLE, "delete_ranges": TABLE, "compare_and_set": LEG
 
 @pytest.mark.parametrize("call", TABLES)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_wherever_it_is_interrupted_it_resumes_and_no_finished_range_is_examined_again(
+def test_an_interruption_at_any_step_is_resumed_and_no_finished_range_is_scanned_again(
     store: Store, clock: ManualClock, call: str, moment: str
 ) -> None:
     filled(store)
@@ -143,9 +143,13 @@ def test_a_second_start_is_refused_with_the_owner_of_the_first_and_changes_nothi
     filled(store)
     legacy, order = begin(store, clock)
     first = legacy.start(order, Horizon(S, clock.now_ms()))
-    with pytest.raises(AlreadyExists) as told:
+    with pytest.raises(AlreadyExists) as reported:
         LegacySweep(store, SETTINGS, clock, "another").start(order, Horizon(S, clock.now_ms()))
-    assert (told.value.details["run"], told.value.details["owner"], told.value.code) == (first.id, "worker", "exists")
+    assert (reported.value.details["run"], reported.value.details["owner"], reported.value.code) == (
+        first.id,
+        "worker",
+        "exists",
+    )
     assert Runs(store).of(TABLE) == first
     legacy.work(first, order)
     assert versions(store) == SWEPT

@@ -26,7 +26,7 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.tables.activity import Activity, Written
 from sweep_tasks.tables.catalog import Catalog
 from tests.support.clock import ManualClock
-from tests.unit.legacy.scanned import (
+from tests.unit.legacy.scan_fixture import (
     CONSERVATIVE,
     ROWS,
     SETTINGS,
@@ -70,7 +70,7 @@ class TestANameThatIsUsedAgain:
         assert legacy.sweep(order, Horizon(300, clock.now_ms())).counts.cells == ROWS
         assert versions(store) == {cell(row): [202] for row in range(ROWS)}
 
-    def test_nor_by_the_worker_of_the_first(self, store: Store, clock: ManualClock) -> None:
+    def test_the_worker_of_the_first_table_does_not_resume_it(self, store: Store, clock: ManualClock) -> None:
         filled(store)
         legacy, order = begin(store, clock)
         run = legacy.start(order, Horizon(S, clock.now_ms()))
@@ -78,7 +78,7 @@ class TestANameThatIsUsedAgain:
         assert legacy.work(run, order).stopped == "taken over"
         assert Runs(store).of(TABLE) is None
 
-    def test_nor_if_it_is_swept_by_another_strategy(self, store: Store, clock: ManualClock) -> None:
+    def test_it_is_not_resumed_under_another_strategy(self, store: Store, clock: ManualClock) -> None:
         filled(store)
         legacy, order = begin(store, clock)
         run = legacy.start(order, Horizon(S, clock.now_ms()))
@@ -95,7 +95,7 @@ class TestANameThatIsUsedAgain:
         assert Runs(store).of(TABLE) is not None
 
 
-class TestATableThatIsSweptOtherwiseByNow:
+class TestATableWithAnotherStrategy:
     """The sweep timestamp of a run was found for the strategy that its table had when it began."""
 
     def paused(self, store: Store, clock: ManualClock, strategy: SweepStrategy) -> tuple[LegacySweep, Run]:
@@ -118,13 +118,15 @@ class TestATableThatIsSweptOtherwiseByNow:
         assert Runs(store).of(TABLE) == before
         assert Thresholds(store).of_strategy(CONSERVATIVE) == 0
 
-    def test_nor_is_one_whose_strategy_is_unknown(self, store: Store, clock: ManualClock) -> None:
+    def test_a_run_with_an_unknown_strategy_is_not_resumed(self, store: Store, clock: ManualClock) -> None:
         legacy, run = self.paused(store, clock, THOROUGH)
         Runs(store).change_own(run, strategy=None)
         with pytest.raises(LegacySweepOutdated):
             legacy.resume(TABLE)
 
-    def test_nor_one_that_went_further_than_a_longer_retention_allows(self, store: Store, clock: ManualClock) -> None:
+    def test_a_run_above_the_horizon_of_a_longer_retention_is_not_resumed(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         _, run = self.paused(store, clock, CONSERVATIVE)
         longer = LegacySweep(store, SETTINGS.model_copy(update={"retention_s": 60}), clock)
         with pytest.raises(LegacySweepOutdated):
@@ -173,7 +175,7 @@ class TestATableThatIsSweptOtherwiseByNow:
         assert Thresholds(store).of_strategy(CONSERVATIVE) == 0
 
 
-class TestAStoreThatJustLearnedTheTime:
+class TestAStoreWithFewClockSamples:
     """No version of it is known to be older than the retention."""
 
     SETTINGS = SETTINGS.model_copy(update={"retention_s": 3_600})

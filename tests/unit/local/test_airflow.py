@@ -1,4 +1,4 @@
-"""What can be said about an Airflow on this machine without starting one."""
+"""Checks of an Airflow on this machine before it starts."""
 
 from __future__ import annotations
 

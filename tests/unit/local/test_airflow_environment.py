@@ -28,7 +28,7 @@ def test_settings_reach_the_processes_as_variables(tmp_path: Path, monkeypatch: 
     assert "SWEEPFLOW_RETENTION_S" not in found
 
 
-def test_it_is_seen_from_this_machine_only_and_tasks_log_in_as_one_who_looks(tmp_path: Path) -> None:
+def test_airflow_listens_on_this_machine_only_and_tasks_log_in_with_read_access(tmp_path: Path) -> None:
     secrets = LocalSecrets.kept_in(tmp_path)
     found = airflow_environment(tmp_path, Settings(), ADDRESS, secrets)
     assert (found["AIRFLOW__API__HOST"], found["AIRFLOW__API__PORT"]) == ("localhost", "4711")
@@ -45,7 +45,7 @@ def test_a_missing_folder_of_dags_is_named(tmp_path: Path) -> None:
     assert str(missing) in str(refused.value)
 
 
-def test_settings_survive_the_way_through_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_unchanged_after_passing_through_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Settings(
         shards=3,
         task_retry_delay_s=1.5,
@@ -60,7 +60,7 @@ def test_settings_survive_the_way_through_variables(monkeypatch: pytest.MonkeyPa
     assert Settings() == given
 
 
-def test_what_is_signed_for_one_purpose_is_worth_nothing_for_another(tmp_path: Path) -> None:
+def test_a_signature_for_one_purpose_is_invalid_for_another(tmp_path: Path) -> None:
     secrets = LocalSecrets.kept_in(tmp_path)
     found = airflow_environment(tmp_path, Settings(), ADDRESS, secrets)
     names = ("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET", "AIRFLOW__CORE__FERNET_KEY")

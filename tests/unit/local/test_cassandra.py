@@ -31,15 +31,15 @@ def test_a_cluster_has_one_node_or_three(tmp_path: Path, nodes: int) -> None:
     assert {*map(str, SIZES), str(nodes)} <= set(re.findall(r"-?\d+", str(refused.value)))
 
 
-def test_its_address_names_every_node_and_a_copy_for_each(tmp_path: Path) -> None:
+def test_its_address_names_every_node_and_one_replica_for_each(tmp_path: Path) -> None:
     assert kept(tmp_path).url("shop") == "cassandra://127.0.0.1,127.0.0.2,127.0.0.3:20001/shop?replication=3"
 
 
-def test_a_cluster_of_one_has_one_copy(tmp_path: Path) -> None:
+def test_a_cluster_of_one_has_one_replica(tmp_path: Path) -> None:
     assert kept(tmp_path, 1).url("shop") == "cassandra://127.0.0.1:20001/shop?replication=1"
 
 
-def test_a_cluster_with_datacenters_has_a_node_and_a_copy_in_each(tmp_path: Path) -> None:
+def test_a_cluster_with_datacenters_has_a_node_and_a_replica_in_each(tmp_path: Path) -> None:
     ClusterState(2, 20_001, 20_002, [20_003, 20_004], datacenters=["east", "west"]).write(tmp_path)
     cluster = LocalCluster.standing_in(tmp_path)
     assert (cluster.nodes, cluster.datacenters) == (2, ["east", "west"])
@@ -52,7 +52,7 @@ def test_another_process_finds_the_cluster_by_its_folder(tmp_path: Path) -> None
     assert (found.nodes, found.port, found.running) == (3, 20_001, [])
 
 
-def test_a_folder_without_a_cluster_is_said_with_the_way_out(tmp_path: Path) -> None:
+def test_a_folder_without_a_cluster_is_reported_with_a_remedy(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     for ask in (lambda: cluster.port, lambda: cluster.kill(1), lambda: cluster.nodetool(1, "info")):
         with pytest.raises(ServerNotReady) as refused:
@@ -112,10 +112,10 @@ def test_a_process_that_has_the_number_of_a_node_now_is_not_stopped(tmp_path: Pa
     state.write(tmp_path)
     cluster = LocalCluster(tmp_path)
     assert cluster.status()[0].state == "down"
-    assert cluster.stop() == []  # we are still here to say so
+    assert cluster.stop() == []  # this process was not stopped
 
 
-def test_without_java_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProgramMissing) as refused:
         LocalCluster(tmp_path / "cluster").start()
@@ -125,7 +125,7 @@ def test_without_java_the_way_out_is_said(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "cluster").exists()
 
 
-def test_a_place_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadValue) as refused:
         LocalCluster(tmp_path / "file" / "cluster").start()
@@ -133,19 +133,19 @@ def test_a_place_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "file" / "cluster") in str(refused.value)
 
 
-def test_whoever_waited_while_a_cluster_was_removed_begins_anew(tmp_path: Path) -> None:
-    """The lock that it waited for is gone with the folder, and holding it would keep nobody out."""
-    cluster, entered = kept(tmp_path / "cluster"), threading.Event()
+def test_a_process_that_waited_while_a_cluster_was_removed_starts_again(tmp_path: Path) -> None:
+    """The lock that it waited for was removed with the folder, and holding it would exclude no other process."""
+    cluster, recorded = kept(tmp_path / "cluster"), threading.Event()
     with ThreadPoolExecutor(1) as pool:
         with cluster.alone():
-            second = pool.submit(enter, cluster, entered)
-            assert not entered.wait(0.5)
+            second = pool.submit(enter, cluster, recorded)
+            assert not recorded.wait(0.5)
             cluster.remove_files()
         folder_was_there = second.result(timeout=240)
     assert folder_was_there
 
 
-def enter(cluster: LocalCluster, entered: threading.Event) -> bool:
+def enter(cluster: LocalCluster, recorded: threading.Event) -> bool:
     with cluster.alone():
-        entered.set()
+        recorded.set()
         return (cluster.folder / "lock").exists()

@@ -1,4 +1,4 @@
-"""What a node is told."""
+"""The configuration of a node."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def settings(**changed: object) -> dict[str, Any]:
 
 
 def test_a_node_listens_on_its_own_address_for_clients_and_for_nodes() -> None:
-    told = settings()
-    assert told["listen_address"] == told["rpc_address"] == "127.0.0.2"
-    assert (told["native_transport_port"], told["storage_port"]) == (20_001, 20_002)
+    reported = settings()
+    assert reported["listen_address"] == reported["rpc_address"] == "127.0.0.2"
+    assert (reported["native_transport_port"], reported["storage_port"]) == (20_001, 20_002)
 
 
-def test_a_node_knows_whom_to_ask_about_the_cluster() -> None:
+def test_a_node_is_configured_with_its_seeds() -> None:
     [provider] = settings()["seed_provider"]
     assert provider["parameters"] == [{"seeds": "127.0.0.1:20002,127.0.0.2:20002"}]
 
 
-def test_a_node_is_told_as_many_tokens_as_it_gets() -> None:
-    told = settings()
-    assert told["num_tokens"] == len(str(told["initial_token"]).split(",")) == TOKENS
+def test_a_node_is_configured_with_the_number_of_its_tokens() -> None:
+    reported = settings()
+    assert reported["num_tokens"] == len(str(reported["initial_token"]).split(",")) == TOKENS
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -58,12 +58,12 @@ def test_three_neighbours_on_the_ring_are_three_nodes() -> None:
 
 
 def test_a_batch_that_the_store_sends_is_not_warned_about() -> None:
-    told = settings()
-    assert told["batch_size_warn_threshold"] == "64KiB"
-    assert told["unlogged_batch_across_partitions_warn_threshold"] == 200
+    reported = settings()
+    assert reported["batch_size_warn_threshold"] == "64KiB"
+    assert reported["unlogged_batch_across_partitions_warn_threshold"] == 200
 
 
-def test_quotes_in_a_name_need_no_care() -> None:
+def test_quotes_in_a_name_are_escaped() -> None:
     assert settings(cluster='it\'s "ours"')["cluster_name"] == 'it\'s "ours"'
 
 

@@ -1,4 +1,4 @@
-"""A folder of jars is there whole or not at all, whoever asks for it at the same time."""
+"""A folder of jars is complete or absent, also with concurrent callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JARS = [f"{ARTIFACT}-{VERSION}.jar", "another.jar"]
 
 
 def silent(_: str) -> None:
-    """For tests that do not ask what was said."""
+    """For tests that do not check the output."""
 
 
 def write_jars(draft: Path, _say: Say) -> None:
@@ -40,7 +40,7 @@ def test_the_cache_may_be_named_relative_to_the_home_folder(tmp_path: Path, monk
     assert cassandra_jars(Path("~/cache"), silent, write_jars) == tmp_path / "cache" / NAME
 
 
-def test_processes_that_ask_at_once_share_one_download(tmp_path: Path) -> None:
+def test_concurrent_processes_share_one_download(tmp_path: Path) -> None:
     seen = in_processes(4, fetch_slowly, tmp_path)
     assert seen == [sorted(JARS)] * 4
     assert len(list(tmp_path.glob("fetched-by-*"))) == 1
@@ -70,7 +70,7 @@ def test_a_download_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert cassandra_jars(tmp_path, silent, write_jars).is_dir()
 
 
-def test_a_download_without_cassandra_itself_is_not_taken(tmp_path: Path) -> None:
+def test_a_download_without_cassandra_itself_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ProgramMissing) as refused:
         cassandra_jars(tmp_path, silent, lambda draft, _: (draft / "another.jar").touch())
     assert refused.value.reason == "incomplete"
@@ -79,7 +79,7 @@ def test_a_download_without_cassandra_itself_is_not_taken(tmp_path: Path) -> Non
     assert not (tmp_path / NAME).exists()
 
 
-def test_the_draft_of_a_process_that_was_killed_goes_with_the_next_download(tmp_path: Path) -> None:
+def test_the_draft_of_a_killed_process_is_removed_by_the_next_download(tmp_path: Path) -> None:
     (tmp_path / f"{NAME}.draft-of-a-killed-one").mkdir()
     (tmp_path / f"{NAME}.draft-of-a-killed-one" / JARS[0]).touch()
     folder = cassandra_jars(tmp_path, silent, write_jars)
@@ -95,7 +95,7 @@ def test_a_cache_that_can_not_be_written_is_named_with_its_setting(tmp_path: Pat
         assert named in str(refused.value)
 
 
-def test_a_machine_without_downloaders_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_downloaders_are_reported_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProgramMissing) as refused:
         cassandra_jars(tmp_path / "cache", silent)
@@ -104,19 +104,17 @@ def test_a_machine_without_downloaders_is_told_what_to_install(tmp_path: Path, m
         assert named in str(refused.value)
 
 
-def test_what_is_downloaded_and_what_a_downloader_complains_of_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_downloads_and_errors_of_a_downloader_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "mvn"
     complaint = "[ERROR] repository unreachable"
     program.write_text(f"#!/bin/sh\necho '[INFO] looking'\necho '{complaint}'\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    said: list[str] = []
+    output: list[str] = []
     with pytest.raises(ProgramMissing) as refused:
-        cassandra_jars(tmp_path / "cache", said.append)
+        cassandra_jars(tmp_path / "cache", output.append)
     assert (refused.value.reason, refused.value.details["complaints"]) == ("download_failed", {"Maven": complaint})
     assert complaint in str(refused.value)
-    assert len(said) == 1
-    assert "65 MB" in said[0]
-    assert str(tmp_path / "cache") in said[0]
+    assert len(output) == 1
+    assert "65 MB" in output[0]
+    assert str(tmp_path / "cache") in output[0]

@@ -38,11 +38,11 @@ def test_only_the_end_is_shown(node: Node) -> None:
     assert len(node.log_tail()) < 1_000
 
 
-def test_a_node_that_said_nothing_is_said_to_have(node: Node) -> None:
+def test_a_node_without_output_is_reported_as_silent(node: Node) -> None:
     assert node.log_tail() == PRINTED_NOTHING
 
 
-def test_its_tools_are_programs_that_need_to_be_told_nothing(node: Node) -> None:
+def test_its_tools_are_programs_that_need_no_arguments(node: Node) -> None:
     node.write_tools()
     described = node.for_compaction()
     assert described.pop("data") == str(node.folder / "data")

@@ -41,7 +41,7 @@ def test_a_process_is_alive_until_it_is_killed(sleeping: Started) -> None:
         os.kill(sleeping.pid, 0)  # not even an entry in the kernel's table
 
 
-def test_whoever_has_the_number_of_an_ended_process_now_is_left_alone(sleeping: Started) -> None:
+def test_a_process_that_reuses_the_id_of_an_ended_one_is_left_alone(sleeping: Started) -> None:
     ended_long_ago = Started(sleeping.pid, sleeping.at - 3_600)
     assert not ended_long_ago.alive
     ended_long_ago.signal(signal.SIGKILL)
@@ -49,11 +49,11 @@ def test_whoever_has_the_number_of_an_ended_process_now_is_left_alone(sleeping: 
     assert sleeping.alive
 
 
-def test_a_process_that_waits_out_our_patience_is_said_to_be_there(sleeping: Started) -> None:
+def test_a_process_that_does_not_end_in_time_is_reported_as_running(sleeping: Started) -> None:
     assert not sleeping.wait(0.1)
 
 
-def test_a_paused_process_is_alive_and_goes_on(sleeping: Started) -> None:
+def test_a_paused_process_is_alive_and_can_be_resumed(sleeping: Started) -> None:
     sleeping.pause()
     assert sleeping.paused
     assert sleeping.alive
@@ -64,8 +64,8 @@ def test_a_paused_process_is_alive_and_goes_on(sleeping: Started) -> None:
 
 def test_what_a_process_prints_is_in_its_log_start_after_start(log: Path) -> None:
     for word in ("first", "second"):
-        said = start_process(["sh", "-c", f"echo {word}; echo {word} >&2"], log, dies_with_parent=True)
-        assert said.wait(PATIENCE_S)
+        output = start_process(["sh", "-c", f"echo {word}; echo {word} >&2"], log, dies_with_parent=True)
+        assert output.wait(PATIENCE_S)
     assert log.read_text().split() == ["first", "first", "second", "second"]
 
 
@@ -74,7 +74,7 @@ def test_a_process_is_no_part_of_our_session(sleeping: Started) -> None:
 
 
 def test_a_process_outlives_the_thread_that_started_it(log: Path) -> None:
-    """The kernel would end it with that thread, though our process goes on."""
+    """The kernel would end it with that thread, although our process continues."""
     found: list[Started] = []
     thread = threading.Thread(target=lambda: found.append(start_process(SLEEP, log, dies_with_parent=True)))
     thread.start()
@@ -89,7 +89,7 @@ def test_a_process_that_dies_with_its_parent_does_so_when_that_is_killed(log: Pa
     assert child.wait(PATIENCE_S)
 
 
-def test_a_process_whose_parent_was_killed_before_it_asked_to_die_with_it_does_not_go_on(
+def test_a_process_whose_parent_was_killed_before_it_was_bound_to_it_exits(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = tmp_path / "setpriv"
@@ -99,7 +99,7 @@ def test_a_process_whose_parent_was_killed_before_it_asked_to_die_with_it_does_n
     assert child_of_a_killed_parent(log, dies_with_parent=True).wait(PATIENCE_S)
 
 
-def test_a_process_that_does_not_die_with_its_parent_goes_on(log: Path) -> None:
+def test_a_process_that_is_not_bound_to_its_parent_survives_it(log: Path) -> None:
     child = child_of_a_killed_parent(log, dies_with_parent=False)
     assert not child.wait(1)
     child.signal(signal.SIGKILL)

@@ -23,7 +23,7 @@ def test_a_folder_without_a_cluster_has_no_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", "{}", '{"nodes": 1, "started": {}}', '{"started": {"x": [1, 2]}}'])
-def test_a_damaged_state_is_said_with_the_way_out(tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_state_is_reported_with_a_remedy(tmp_path: Path, damaged: str) -> None:
     (tmp_path / FILE).write_text(damaged)
     with pytest.raises(ServerNotReady) as refused:
         ClusterState.read(tmp_path)

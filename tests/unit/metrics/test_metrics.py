@@ -131,7 +131,7 @@ class TestPrometheus:
         for metric in METRICS:
             assert (families[metric.family].type, families[metric.family].documentation) == (metric.kind, metric.help)
 
-    def test_a_store_that_does_not_answer_is_a_figure_too(
+    def test_a_store_that_does_not_answer_is_a_metric(
         self, memory: MemoryStore, settings: Settings, clock: ManualClock
     ) -> None:
         away = FaultyStore(memory, before=fail)
@@ -153,12 +153,12 @@ class TestCommand:
         listed = run("metrics", "--json", "--store", sqlite_url).document["metrics"]
         assert {"name": "sweepflow_up", "labels": {}, "value": 1} in listed
 
-    def test_a_store_that_can_not_be_opened_is_a_figure_and_an_exit_code(self) -> None:
+    def test_a_store_that_cannot_be_opened_is_a_metric_and_an_exit_code(self) -> None:
         shown = run("metrics", "--store", "sqlite:///nowhere/none.db")
         assert shown.code == 4
         assert parsed(shown.out) == {("sweepflow_up", frozenset()): 0}
 
-    def test_what_is_made_from_the_declarations_needs_no_store(self) -> None:
+    def test_files_generated_from_the_declarations_need_no_store(self) -> None:
         nowhere = ("--store", "sqlite:///nowhere/none.db")
         assert run("metrics", "--dashboard", *nowhere).out == grafana.dashboard()
         assert run("metrics", "--rules", *nowhere).out == grafana.rules()
@@ -167,10 +167,10 @@ class TestCommand:
 
 class TestGenerated:
     @pytest.mark.parametrize(
-        ("name", "made"), [("dashboard.json", grafana.dashboard), ("rules.yaml", grafana.rules)], ids=str
+        ("name", "created"), [("dashboard.json", grafana.dashboard), ("rules.yaml", grafana.rules)], ids=str
     )
-    def test_the_files_for_deployment_are_those_that_are_made(self, name: str, made: Any) -> None:
-        assert (MONITORING / name).read_text() == made(), f"make monitoring regenerates deploy/monitoring/{name}"
+    def test_the_files_for_deployment_match_the_generated_ones(self, name: str, created: Any) -> None:
+        assert (MONITORING / name).read_text() == created(), f"make monitoring regenerates deploy/monitoring/{name}"
 
     def test_every_metric_has_a_panel_and_every_panel_a_metric(self) -> None:
         panels = json.loads(grafana.dashboard())["panels"]
@@ -204,7 +204,7 @@ class TestGenerated:
             assert alert.severity in ("critical", "warning", "info")
 
     def test_a_counter_is_only_asked_for_its_increase(self) -> None:
-        """Its sum says nothing by itself: it was begun whenever the store was."""
+        """Its sum has no meaning by itself: it counts from the creation of the store."""
         counters = {metric.prometheus for metric in METRICS if metric.kind is Kind.COUNTER}
         for expression in [alert.expression for alert in ALERTS] + [panel.expression for panel in grafana.panels()]:
             for name in names_in(expression) & counters:
@@ -291,7 +291,7 @@ class TestOpenTelemetry:
         clock: ManualClock,
         collector: tuple[str, list[ExportMetricsServiceRequest]],
     ) -> None:
-        """Else every push would look like a counter that was reset."""
+        """Otherwise every push would resemble a reset of the counter."""
         began_ms = clock.now_ms()
         for _ in range(2):
             clock.advance(3_600)
@@ -315,16 +315,16 @@ class TestOpenTelemetry:
         assert taken == []
         push_metrics(worked, load_settings(metrics_otlp_url=url), clock)
         assert len(taken) == 1
-        nobody = "http://127.0.0.1:1/v1/metrics"
+        closed_port = "http://127.0.0.1:1/v1/metrics"
         with pytest.raises(SweepflowError, check=having(code="unavailable", retryable=True)):
-            push(worked, load_settings(), clock, nobody, timeout_s=0.2)
+            push(worked, load_settings(), clock, closed_port, timeout_s=0.2)
         monkeypatch.setattr(otlp, "TIMEOUT_S", 0.2)
-        with capture_logs() as said:
-            push_metrics(worked, load_settings(metrics_otlp_url=nobody), clock)
-        assert [(line["log_level"], line["code"]) for line in said] == [("warning", "metrics_lost")]
+        with capture_logs() as output:
+            push_metrics(worked, load_settings(metrics_otlp_url=closed_port), clock)
+        assert [(line["log_level"], line["code"]) for line in output] == [("warning", "metrics_lost")]
 
     @pytest.mark.parametrize(
-        ("address", "told"),
+        ("address", "reported"),
         [
             ("http://user:conspicuous@127.0.0.1:1/v1/metrics?key=conspicuous", "http://127.0.0.1:1/v1/metrics"),
             ("https://conspicuous@[::1]:1/v1/metrics", "https://[::1]:1/v1/metrics"),
@@ -339,12 +339,12 @@ class TestOpenTelemetry:
         clock: ManualClock,
         caplog: pytest.LogCaptureFixture,
         address: str,
-        told: str,
+        reported: str,
     ) -> None:
         with pytest.raises(SweepflowError, check=having(code="unavailable", retryable=True)) as refused:
             push(worked, settings, clock, address, timeout_s=0.2)
-        assert refused.value.details["endpoint"] == told
-        assert told in str(refused.value)
+        assert refused.value.details["endpoint"] == reported
+        assert reported in str(refused.value)
         assert "conspicuous" not in caplog.text + str(refused.value)
 
 

@@ -44,13 +44,13 @@ def test_attempts_add_up_in_sums_time_line_and_runs(store: Store) -> None:
     tally = Tally(store)
     for each in (done(), done(shard=1), done(run="r2", ended_ms=NOW + STEP_MS), done(shard=7, strategy="conservative")):
         assert tally.record(each)
-    entered = tally.read()
-    assert sums(entered.series) == {"0": 10, "1": 5, "7": 5}
-    assert entered.timeline == {
+    recorded = tally.read()
+    assert sums(recorded.series) == {"0": 10, "1": 5, "7": 5}
+    assert recorded.timeline == {
         NOW: {"sweep:thorough": {"entries": 10}, "sweep:conservative": {"entries": 5}},
         NOW + STEP_MS: {"sweep:thorough": {"entries": 5}},
     }
-    first = entered.runs["targeted_sweep", "r1"].model_dump()
+    first = recorded.runs["targeted_sweep", "r1"].model_dump()
     assert sorted(first.pop("named")) == ["shard_0", "shard_1", "shard_7"]
     assert first == {"tasks": 3, "began_ms": NOW - 2_000, "ended_ms": NOW, "jobs": {"sweep": {"entries": 15}}}
 
@@ -82,17 +82,17 @@ def test_a_run_recorded_by_an_older_version_names_no_task_and_is_shown(memory: M
 def test_an_attempt_recorded_twice_counts_once_and_the_next_attempt_counts_too(store: Store) -> None:
     tally = Tally(store)
     assert [tally.record(done()), tally.record(done()), tally.record(done(number=2))] == [True, False, True]
-    entered = tally.read()
-    assert sums(entered.series) == {"0": 10}
-    assert entered.runs["targeted_sweep", "r1"].tasks == 2
+    recorded = tally.read()
+    assert sums(recorded.series) == {"0": 10}
+    assert recorded.runs["targeted_sweep", "r1"].tasks == 2
 
 
 def test_a_lost_answer_is_looked_up_and_counts_once(memory: MemoryStore) -> None:
     unsure = FaultyStore(memory, after=on("compare_and_set", 1, lose_answer))
     Tally(unsure).record(done())
-    entered = Tally(memory).read()
-    assert sums(entered.series) == {"0": 5}
-    assert entered.timeline == {NOW: {"sweep:thorough": {"entries": 5}}}
+    recorded = Tally(memory).read()
+    assert sums(recorded.series) == {"0": 5}
+    assert recorded.timeline == {NOW: {"sweep:thorough": {"entries": 5}}}
 
 
 def test_a_concurrent_writer_is_added_to(memory: MemoryStore) -> None:
@@ -107,13 +107,13 @@ def test_what_is_kept_is_bounded(memory: MemoryStore) -> None:
     tally = Tally(memory)
     for number in range(100):
         tally.record(done(run=f"r{number}", ended_ms=NOW + number * KEPT_MS // 40))
-    entered = tally.read()
-    assert sums(entered.series) == {"0": 500}
-    assert len(entered.runs) == RUNS_KEPT
-    assert ("targeted_sweep", "r99") in entered.runs
-    last = max(entered.timeline)
-    assert len(entered.timeline) == 41
-    assert min(entered.timeline) >= last - KEPT_MS
+    recorded = tally.read()
+    assert sums(recorded.series) == {"0": 500}
+    assert len(recorded.runs) == RUNS_KEPT
+    assert ("targeted_sweep", "r99") in recorded.runs
+    last = max(recorded.timeline)
+    assert len(recorded.timeline) == 41
+    assert min(recorded.timeline) >= last - KEPT_MS
     largest = max(len(value) for _, value in memory.scan_registers(OBSERVATIONS, 1_000).items)
     assert largest < 2_000
 

@@ -1,4 +1,4 @@
-"""What the DAG says where there is nothing to compact, and when reads are about to fail."""
+"""The messages of the DAG if there is nothing to compact, and if reads are about to fail."""
 
 from __future__ import annotations
 
@@ -75,26 +75,26 @@ def report(node: str, *near: dict[str, Any]) -> dict[str, Any]:
 def test_a_store_without_tombstones_says_so_and_nothing_else_is_done(
     monkeypatch: pytest.MonkeyPatch, store: str, kind: str
 ) -> None:
-    said = nothing_to_compact(Settings(store=store, compaction_nodes=NODES))  # type: ignore[arg-type]
-    assert said is not None
-    assert said.code == "no_tombstones"
-    assert kind in words_in(said.sentence)
+    output = nothing_to_compact(Settings(store=store, compaction_nodes=NODES))  # type: ignore[arg-type]
+    assert output is not None
+    assert output.code == "no_tombstones"
+    assert kind in words_in(output.sentence)
     monkeypatch.setenv("SWEEPFLOW_STORE", store)
     prepare = PrepareCompaction(task_id="prepare", nodes=list(NODES))
     assert prepare.choose_branch(cast(Any, {"triggering_asset_events": {}})) == []
 
 
 def test_where_no_node_is_named_the_counts_of_the_sweeps_are_pointed_to() -> None:
-    said = nothing_to_compact(Settings(store=CASSANDRA))
-    assert said is not None
-    assert said.code == "no_nodes"
-    assert all(name in said.sentence for name in ("compaction_nodes", SHOW_RANGES))
+    output = nothing_to_compact(Settings(store=CASSANDRA))
+    assert output is not None
+    assert output.code == "no_nodes"
+    assert all(name in output.sentence for name in ("compaction_nodes", SHOW_RANGES))
     assert nothing_to_compact(Settings(store=CASSANDRA, compaction_nodes=NODES)) is None  # type: ignore[arg-type]
 
 
 def test_a_store_that_cannot_be_asked_what_sweeps_have_left_is_no_failure_of_a_run_without_nodes() -> None:
-    (said,) = left_by_sweeps(Settings(store="cassandra://127.0.0.1:1/shop", cassandra_timeout_s=0.5))
-    assert said.code == "unavailable"
+    (output,) = left_by_sweeps(Settings(store="cassandra://127.0.0.1:1/shop", cassandra_timeout_s=0.5))
+    assert output.code == "unavailable"
     assert left_by_sweeps(Settings(store="memory:")) == []
 
 
@@ -125,11 +125,11 @@ def test_a_round_that_did_not_get_to_its_report_is_judged_by_its_last_measuremen
     check({task_of("one", "measure"): near} | report("one"))
 
 
-def test_a_compaction_that_failed_is_told_although_the_round_was_carried_on() -> None:
-    told = report("one")
-    told[task_of("one", "report")]["failed"] = ["node: nodetool compact failed: no room"]
+def test_a_failed_compaction_is_reported_although_the_round_continued() -> None:
+    reported = report("one")
+    reported[task_of("one", "report")]["failed"] = ["node: nodetool compact failed: no room"]
     with pytest.raises(NeedsAttention, check=having(reason="compaction_failed")) as error:
-        check(told)
+        check(reported)
     assert str(error.value).endswith("node: nodetool compact failed: no room")
     assert "one" in words_in(str(error.value))
     assert error.value.about == (about_failed("one"),)
@@ -138,11 +138,11 @@ def test_a_compaction_that_failed_is_told_although_the_round_was_carried_on() ->
 class TestFilesThatCouldNotBeRead:
     PROBLEM = "file: nb-7-big-Data.db: exit code 127"
 
-    def test_are_not_taken_for_files_without_tombstones(self) -> None:
-        told = report("one")
-        told[task_of("one", "report")]["unreadable"] = [self.PROBLEM, "file: b"]
+    def test_unreadable_files_do_not_count_as_files_without_tombstones(self) -> None:
+        reported = report("one")
+        reported[task_of("one", "report")]["unreadable"] = [self.PROBLEM, "file: b"]
         with pytest.raises(NeedsAttention, check=having(reason="files_unreadable")) as error:
-            check(told)
+            check(reported)
         assert "one" in words_in(str(error.value))
         assert values_in(str(error.value)) == ["2", "nb-7-big-Data.db", "127"]
         assert all(name in str(error.value) for name in (self.PROBLEM, "compaction_nodes"))
@@ -155,11 +155,11 @@ class TestFilesThatCouldNotBeRead:
         assert self.PROBLEM in str(error.value)
         assert "one" in words_in(str(error.value))
 
-    def test_are_told_beside_what_is_worse(self) -> None:
-        told = report("one", RUN)
-        told[task_of("one", "report")]["unreadable"] = [self.PROBLEM]
+    def test_unreadable_files_are_reported_beside_worse_problems(self) -> None:
+        reported = report("one", RUN)
+        reported[task_of("one", "report")]["unreadable"] = [self.PROBLEM]
         with pytest.raises(NeedsAttention, check=having(reason="reads_near_failing")) as error:
-            check(told)
+            check(reported)
         assert error.value.about == ("node one, table shop.orders, token -42", about_unread("one"))
         near, unread = str(error.value).split(" | ")
         assert "-42" in near
@@ -167,8 +167,8 @@ class TestFilesThatCouldNotBeRead:
 
     def test_are_counted_in_the_log(self) -> None:
         found = Measurement(node="one", at_s=7, files=3, bytes=4, droppable=5, waiting=6)
-        said = measured_line(found.model_copy(update={"unreadable": ("a", "b"), "gone": ("c",)}))
-        assert values_in(said) == ["3", "4", "5", "6", "2", "1"]
+        output = measured_line(found.model_copy(update={"unreadable": ("a", "b"), "gone": ("c",)}))
+        assert values_in(output) == ["3", "4", "5", "6", "2", "1"]
         assert values_in(measured_line(found)) == ["3", "4", "5", "6"]
 
 
@@ -203,8 +203,8 @@ class TestBytesAtMost:
         for step in (PlanNode(task_id="plan", node="one"), CompactNode(task_id="compact", node="one")):
             assert step.budget(settings, cast(Any, {"params": {"budget_bytes": asked}})) == taken
 
-    def test_nor_does_it_take_more_because_its_plan_says_so(self) -> None:
-        """Whoever may edit the DAG may change what a step has left for the next."""
+    def test_a_run_takes_no_more_if_its_plan_requests_more(self) -> None:
+        """A user who may edit the DAG may change what one task passes to the next."""
         work = {"files": ["a"], "table": "shop.orders", "candidate": "a", "bytes": 600, "reason": "dense"}
         work |= {"rank": 1, "tombstones": 9, "points": 0, "flush": False}
         planned = {
@@ -221,7 +221,7 @@ class TestBytesAtMost:
         assert (len(done.compactions), [each.blocker for each in done.blocked]) == (1, ["budget"])
 
 
-def test_what_it_is_about_stays_the_same_while_the_run_of_dead_cells_grows() -> None:
+def test_a_problem_keeps_its_key_while_the_run_of_dead_cells_grows() -> None:
     abouts = []
     for length in (59_800, 70_000):
         with pytest.raises(NeedsAttention, check=having(reason="reads_near_failing")) as error:

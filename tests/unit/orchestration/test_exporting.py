@@ -44,7 +44,7 @@ def test_it_is_a_full_one_if_that_is_asked_for_or_there_is_none_before(
     assert order_of(folder, tables, 300, full=full) == ExportOrder(tuple(tables), 300, folder / f"{300:019d}")
 
 
-def test_a_second_try_does_not_build_on_the_first(folder: Path) -> None:
+def test_a_second_attempt_does_not_build_on_the_first(folder: Path) -> None:
     """What the first has finished is found by the job itself."""
     order = order_of(folder, ["shop.*"], 200, full=False)
     assert (order.to, order.since) == (folder / f"{200:019d}", folder / f"{100:019d}")
@@ -68,7 +68,7 @@ def test_no_argument_of_a_task_carries_the_store(monkeypatch: pytest.MonkeyPatch
     assert "secret" not in str({name: getattr(task, name) for name in task.template_fields})
 
 
-def test_a_summary_is_a_line_that_a_person_reads() -> None:
+def test_a_summary_is_a_readable_line() -> None:
     summary = ExportSummary(
         kind="increment", ts=9, folder="/x/9", since="../7", tables={"a.b": {}, "a.c": {}},
         puts=12, deletes=3, files=2, made=True, seconds={"writing": 1.25, "counting": 0.25},

@@ -18,7 +18,7 @@ def answers(**given: Any) -> dict[str, Any]:
     return {name: param.value for name, param in sweep_form(8).items()} | given
 
 
-def test_a_form_left_alone_means_everything() -> None:
+def test_an_unchanged_form_selects_everything() -> None:
     assert chosen(answers(), 2) == [(CONSERVATIVE, 0), (CONSERVATIVE, 1), (THOROUGH, 0), (THOROUGH, 1)]
 
 
@@ -46,7 +46,7 @@ def test_shards_are_numbers_and_ranges(text: str | None, shards: list[int]) -> N
         ("9" * 1_500, "malformed", ["0,2-5"]),
     ],
 )
-def test_shards_that_can_not_be_are_refused(text: str, reason: str, shown: list[str]) -> None:
+def test_impossible_shards_are_refused(text: str, reason: str, shown: list[str]) -> None:
     with pytest.raises(BadValue) as refused:
         chosen(answers(shards=text), 8)
     assert (refused.value.field, refused.value.reason) == ("shards", reason)
@@ -54,25 +54,25 @@ def test_shards_that_can_not_be_are_refused(text: str, reason: str, shown: list[
 
 
 @pytest.mark.parametrize("text", ["", "0", "0,2-5", " 1 - 2, 3 "])
-def test_the_form_takes_what_is_understood(text: str) -> None:
+def test_the_form_accepts_valid_values(text: str) -> None:
     sweep_form(8)["shards"].resolve(text)
 
 
 @pytest.mark.parametrize("text", ["all", "-1", "1-", "1,,2", "1;2"])
-def test_the_form_takes_nothing_else(text: str) -> None:
+def test_the_form_accepts_nothing_else(text: str) -> None:
     with pytest.raises(ParamValidationError) as refused:
         sweep_form(8)["shards"].resolve(text)
     assert refused.value.args[0].validator == "pattern"
 
 
-def test_the_form_takes_no_more_than_it_takes_to_name_every_shard() -> None:
+def test_the_form_limits_the_length_of_the_list_of_shards() -> None:
     sweep_form(256)["shards"].resolve(", ".join(map(str, range(256))))
     with pytest.raises(ParamValidationError) as refused:
         sweep_form(256)["shards"].resolve("1," * LONGEST_SHARDS + "1")
     assert refused.value.args[0].validator == "maxLength"
 
 
-def test_answers_become_an_order() -> None:
+def test_the_form_becomes_an_order() -> None:
     given = answers(dry_run=True, max_entries=5, max_seconds=1.5, stop_at=70)
     assert order_of(given, ShardTask(THOROUGH, 3), 1_000) == SweepOrder(THOROUGH, 3, 1_000, 70, 5, 1.5, True)
 

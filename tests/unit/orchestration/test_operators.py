@@ -72,7 +72,7 @@ def test_the_job_gets_its_order_in_a_private_file_that_does_not_stay(
     assert list((tmp_path / "tasks").iterdir()) == []
 
 
-def test_an_end_that_is_no_moment_is_refused() -> None:
+def test_an_invalid_end_of_the_interval_is_refused() -> None:
     with pytest.raises(BadValue) as refused:
         moment_ms("2026-11-16/2026-11-17")
     assert refused.value.field == "until"
@@ -87,7 +87,7 @@ def test_no_argument_of_a_task_carries_the_store(monkeypatch: pytest.MonkeyPatch
     assert (task.pool, given["until"]) == ("sweep_thorough_3", INTERVAL_END)
 
 
-def test_what_a_task_did_is_counted_once_for_each_try_in_the_store_and_told_to_airflow(
+def test_each_attempt_of_a_task_is_counted_once_in_the_store_and_reported_to_airflow(
     sqlite: Store, sqlite_url: str, figures: Figures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
@@ -127,7 +127,7 @@ def test_a_shard_that_is_behind_fails_a_run_unless_it_is_a_dry_run(
     assert latest_sample(sqlite) is not None
 
 
-def test_only_what_may_pass_is_tried_again() -> None:
+def test_only_transient_failures_are_retried() -> None:
     assert type(task_failure(StoreBusy("store: locked"))) is AirflowException
     error = NotInitialised("sqlite:///x.db")
     final = task_failure(error)
@@ -137,7 +137,7 @@ def test_only_what_may_pass_is_tried_again() -> None:
 
 @pytest.fixture
 def fake_spark(tmp_path: Path) -> Path:
-    """Beside a Python, as an installed PySpark has it: says what it was given and what happens when its parent dies."""
+    """Beside a Python, as an installed PySpark has it: prints its arguments and what happens when its parent dies."""
     submit = tmp_path / "bin" / "spark-submit"
     submit.parent.mkdir()
     submit.write_text(
@@ -156,26 +156,28 @@ def guarded(submit: Path, path: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([GUARDED_SUBMIT, "job.py", "a b"], env=environment, capture_output=True, text=True)
 
 
-def test_the_driver_is_told_to_die_with_its_task(fake_spark: Path) -> None:
+def test_the_driver_is_bound_to_its_task(fake_spark: Path) -> None:
     done = guarded(fake_spark, os.defpath)
     assert (done.stdout, done.stderr) == ("9 job.py a b\n", "")
 
 
-def test_the_driver_gets_nothing_that_only_the_task_needs(fake_spark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_gets_no_variables_that_only_the_task_needs(
+    fake_spark: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_spark.write_text("#!/bin/sh\nenv\n")
     secrets = {"AIRFLOW__CORE__FERNET_KEY": "geheim", "AIRFLOW_CONN_X": "geheim", "AWS_SECRET_ACCESS_KEY": "geheim"}
     for name, value in {**secrets, "SWEEPFLOW_SHARDS": "3", "SPARK_LOCAL_IP": "127.0.0.1", "odd-name": "x"}.items():
         monkeypatch.setenv(name, value)
     around = os.environ | {"PYSPARK_PYTHON": str(fake_spark.with_name("python")), LEFT_OUT: " ".join(_left_out())}
-    said = subprocess.run([GUARDED_SUBMIT], env=around, capture_output=True, text=True, check=True).stdout
-    got = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    output = subprocess.run([GUARDED_SUBMIT], env=around, capture_output=True, text=True, check=True).stdout
+    got = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     assert (got["SWEEPFLOW_SHARDS"], got["SPARK_LOCAL_IP"]) == ("3", "127.0.0.1")
     assert {"PATH", "PYSPARK_PYTHON"} <= got.keys()
     assert not ({*secrets, LEFT_OUT} & got.keys())
-    assert "geheim" not in said
+    assert "geheim" not in output
 
 
-def test_without_setpriv_the_driver_runs_all_the_same_and_the_log_says_so(fake_spark: Path, tmp_path: Path) -> None:
+def test_without_setpriv_the_driver_runs_and_a_warning_is_logged(fake_spark: Path, tmp_path: Path) -> None:
     few = tmp_path / "few"
     few.mkdir()
     (few / "dirname").symlink_to("/usr/bin/dirname")

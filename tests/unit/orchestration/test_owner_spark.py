@@ -1,4 +1,4 @@
-"""What follows from what a Spark master and a history server say, or do not say."""
+"""The conclusions from the answers of a Spark master and a history server, or from missing ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SILENT = OwnerSilent("spark: nothing")
         (SILENT, RUNNING, RUNNING),
     ],
 )
-def test_from_both_answers_follows_one(
+def test_the_answers_of_both_servers_are_combined(
     master: Answer | OwnerSilent | None, history: Answer | OwnerSilent | None, conclusion: Answer
 ) -> None:
     assert concluded(master, history) is conclusion
@@ -51,7 +51,7 @@ def test_from_both_answers_follows_one(
 @pytest.mark.parametrize(
     ("master", "history"), [(SILENT, None), (None, SILENT), (SILENT, GONE), (GONE, SILENT), (SILENT, SILENT)]
 )
-def test_nobody_is_taken_for_gone_while_one_who_may_know_keeps_silent(
+def test_an_app_is_not_finished_while_one_server_does_not_answer(
     master: Answer | OwnerSilent | None, history: Answer | OwnerSilent | None
 ) -> None:
     with pytest.raises(OwnerSilent):
@@ -99,7 +99,7 @@ def test_without_an_address_the_settings_are_named() -> None:
 
 
 @pytest.mark.parametrize("setting", ["spark_master_ui_url", "spark_history_url"])
-def test_an_address_where_nobody_is_or_that_is_none_is_named_by_its_setting(setting: str) -> None:
+def test_an_unreachable_or_invalid_address_is_named_by_its_setting(setting: str) -> None:
     for address in (f"http://{HOST}:{free_port()}", "not an address"):
         with pytest.raises(OwnerSilent) as error:
             ask(**{setting: address})
@@ -128,7 +128,7 @@ def test_a_page_that_is_not_spark_says_nothing_about_an_application(
     assert "pa55" not in str(error.value)
 
 
-def test_a_master_that_has_no_such_page_is_none() -> None:
+def test_a_master_without_this_page_does_not_count() -> None:
     with page(404, b"") as address, pytest.raises(OwnerSilent) as error:
         ask(spark_master_ui_url=address)
     assert (error.value.field, error.value.reason) == (MASTER, "bad_status")

@@ -29,7 +29,7 @@ def test_each_shard_has_a_pool_with_one_slot() -> None:
     assert values_in(described) == ["2"]
 
 
-def test_each_lane_in_which_tables_are_scanned_has_a_pool_with_one_slot() -> None:
+def test_each_scan_slot_has_a_pool_of_size_one() -> None:
     document = pools_document(1, lanes=2)
     assert list(document)[2:] == lane_pools(2) == ["legacy_0", "legacy_1"]
     assert document["legacy_1"]["slots"] == 1
@@ -45,7 +45,7 @@ def test_each_node_that_is_compacted_has_a_pool_with_one_slot() -> None:
     assert all(name in problem.sentence for name in ("compact_one", MAKE_POOLS))
 
 
-def test_pools_as_they_should_be_are_no_problem_and_others_do_not_matter() -> None:
+def test_correct_pools_are_no_problem_and_other_pools_are_ignored() -> None:
     slots = dict.fromkeys(pools_document(2), 1)
     assert pool_problem(pool_names(2), slots | {"sweep_thorough_2": 1, "default_pool": 128}) is None
 
@@ -63,7 +63,7 @@ def test_missing_pools_are_named_with_the_command_that_creates_them() -> None:
     assert values_in(several.sentence) == [*pool_names(3)[:3], "3"]
 
 
-def test_a_pool_that_lets_two_in_is_a_problem() -> None:
+def test_a_pool_with_two_slots_is_a_problem() -> None:
     problem = pool_problem(pool_names(1), {"sweep_conservative_0": 2, "sweep_thorough_0": 1})
     assert problem is not None
     assert (problem.reason, problem.pools) == ("not_one_slot", ["sweep_conservative_0"])

@@ -24,7 +24,7 @@ ORDERS = TableRef.parse("shop.orders")
 
 
 class Running(NamedTuple):
-    """As much of a task at work as these tasks look at."""
+    """The part of a task context that these tasks use."""
 
     run_id: str
     task_id: str
@@ -50,7 +50,7 @@ def release(run: str = "monday") -> bool:
     return task.execute({"ti": Running(run, "release"), "dag_run": A_RUN})  # type: ignore[typeddict-item]
 
 
-def test_a_setup_protects_a_fresh_timestamp_for_its_run_and_the_teardown_lets_it_go(
+def test_a_setup_protects_a_fresh_timestamp_for_its_run_and_the_teardown_releases_it(
     catalog: ProtectionCatalog, sqlite: Store
 ) -> None:
     ts = protect(meta={"ticket": "7"})
@@ -71,7 +71,7 @@ def test_a_setup_protects_a_fresh_timestamp_for_its_run_and_the_teardown_lets_it
     assert catalog.records() == []
 
 
-def test_a_setup_that_is_tried_again_goes_on_with_the_timestamp_of_its_run(catalog: ProtectionCatalog) -> None:
+def test_a_retried_setup_keeps_the_timestamp_of_its_run(catalog: ProtectionCatalog) -> None:
     first = protect()
     assert protect() == first
     assert protect("tuesday") > first
@@ -79,13 +79,13 @@ def test_a_setup_that_is_tried_again_goes_on_with_the_timestamp_of_its_run(catal
     assert len(catalog.records()) == 3
 
 
-def test_after_the_release_a_cleared_setup_begins_anew(catalog: ProtectionCatalog) -> None:
+def test_after_the_release_a_cleared_setup_protects_a_fresh_timestamp(catalog: ProtectionCatalog) -> None:
     first = protect()
     release()
     assert protect() > first
 
 
-def test_releasing_nothing_is_fine(catalog: ProtectionCatalog) -> None:
+def test_releasing_nothing_is_no_error(catalog: ProtectionCatalog) -> None:
     assert release() is False
 
 
@@ -95,7 +95,7 @@ def test_a_timestamp_may_be_given_by_a_template(catalog: ProtectionCatalog) -> N
     assert protect("tuesday", timestamp="None") != 41
 
 
-def entered(sqlite: Store) -> dict[str, float]:
+def recorded(sqlite: Store) -> dict[str, float]:
     return next((series.sums for series in Tally(sqlite).read().series if series.job == OPERATIONS), {})
 
 
@@ -103,10 +103,10 @@ def test_what_the_tasks_do_is_added_up_in_the_store(catalog: ProtectionCatalog, 
     protect()
     protect(map_index=1)
     release()
-    assert entered(sqlite) == {"protect.ok": 2, "release.ok": 1}
+    assert recorded(sqlite) == {"protect.ok": 2, "release.ok": 1}
     with pytest.raises(AirflowFailException):
         too_old(sqlite, catalog)
-    assert entered(sqlite) == {"protect.ok": 2, "protect.refused": 1, "release.ok": 1}
+    assert recorded(sqlite) == {"protect.ok": 2, "protect.refused": 1, "release.ok": 1}
 
 
 def too_old(sqlite: Store, catalog: ProtectionCatalog) -> int:
@@ -134,7 +134,7 @@ def other_tables(sqlite: Store, catalog: ProtectionCatalog) -> int:
         (lambda *_: protect(timestamp="soon"), BadValue, {"field": "timestamp"}, ["soon"]),
     ],
 )
-def test_what_would_fail_again_is_one_sentence_and_not_tried_again(
+def test_a_permanent_failure_is_one_sentence_and_not_retried(
     attempt: Callable[[Store, ProtectionCatalog], int],
     kind: type[SweepflowError],
     attributes: dict[str, Any],
@@ -169,7 +169,7 @@ def test_another_mode_is_refused_when_the_dag_is_read() -> None:
     assert "until" in str(refused.value)
 
 
-def test_tasks_in_the_block_stand_between_setup_and_teardown() -> None:
+def test_tasks_in_the_block_run_between_setup_and_teardown() -> None:
     with DAG("backup", schedule=None, start_date=pendulum.datetime(2026, 1, 1)) as dag:
         protection = protect_timestamp(["shop.*"])
         with protection as ts:
@@ -185,7 +185,7 @@ def test_tasks_in_the_block_stand_between_setup_and_teardown() -> None:
     assert not dag.get_task("outside").upstream_task_ids
 
 
-def test_long_names_are_cut_and_stay_apart() -> None:
+def test_long_names_are_shortened_and_stay_distinct() -> None:
     ids = {record_id({"dag_id": "d" * 250, "run_id": "r" * 200 + day, "task_id": "protect"}) for day in "12"}
     assert len(ids) == 2
     assert {len(each) for each in ids} == {200}

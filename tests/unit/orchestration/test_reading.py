@@ -12,7 +12,7 @@ def summary(engine: str = "spark", **given: Any) -> Summary:
     return Summary(SweepStrategy.CONSERVATIVE, 3, 180_001, engine=engine, **given)
 
 
-def test_a_summary_is_one_line_for_people() -> None:
+def test_a_summary_is_one_line_of_text() -> None:
     done = summary(
         entries=1_204,
         range_deletes=980,

@@ -113,8 +113,8 @@ def test_a_clock_that_is_wrong_fails_the_check_and_is_named_in_the_alert(store: 
     with pytest.raises(NeedsAttention, check=having(code="clock")) as error:
         check([], [found])
     assert (error.value.code, error.value.about) == ("clock", ("clock_ahead ahead",))
-    told = failure({"dag": NamedDag("protected_timestamps"), "run_id": "r", "exception": error.value})
-    assert (told.error, found["sentence"] in told.text) == ("clock", True)
+    reported = failure({"dag": NamedDag("protected_timestamps"), "run_id": "r", "exception": error.value})
+    assert (reported.error, found["sentence"] in reported.text) == ("clock", True)
     with pytest.raises(NeedsAttention, check=having(reason="protections")) as both:
         check([{"about": "record a gone", "sentence": "sentence a"}], [found])
     assert both.value.about == ("record a gone", "clock_ahead ahead")
@@ -131,7 +131,7 @@ def test_a_store_that_is_seldom_used_gets_a_clock_sample_from_each_run(store: St
         clock.advance(600)
 
 
-def test_a_flood_of_problems_is_cut_short_in_the_error() -> None:
+def test_a_long_list_of_problems_is_shortened_in_the_error() -> None:
     with pytest.raises(NeedsAttention, check=having(reason="protections")) as error:
         check([{"about": f"record {number} gone", "sentence": f"sentence {number}"} for number in range(12)])
     assert len(error.value.about) == 12
@@ -140,7 +140,7 @@ def test_a_flood_of_problems_is_cut_short_in_the_error() -> None:
     assert values_in(more) == ["2"]
 
 
-def test_a_store_that_is_not_there_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_store_is_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////nowhere/at/all.db")
     with pytest.raises(AirflowFailException) as failed:
         ReconcileProtections(task_id="reconcile").execute(cast(Any, {"params": {"dry_run": False}}))
@@ -149,7 +149,7 @@ def test_a_store_that_is_not_there_is_not_tried_again(monkeypatch: pytest.Monkey
 
 
 class Running(NamedTuple):
-    """Of a task at work, as much as its figures are entered under."""
+    """The part of a task context under which its figures are recorded."""
 
     dag_id: str = "protected_timestamps"
     run_id: str = "monday"

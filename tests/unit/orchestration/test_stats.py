@@ -24,7 +24,7 @@ from tests.unit.sweep.world import World
 
 
 class Figures:
-    """A backend of Airflow's, which keeps what it is told."""
+    """A metrics backend of Airflow that keeps what it receives."""
 
     def __init__(self) -> None:
         self.counted: dict[str, int] = {}
@@ -39,13 +39,13 @@ class Figures:
 
 @pytest.fixture
 def figures() -> Iterator[Figures]:
-    made = Figures()
-    stats.initialize(factory=lambda: made, export_legacy_names=False)  # type: ignore[arg-type, return-value]
-    yield made
+    created = Figures()
+    stats.initialize(factory=lambda: created, export_legacy_names=False)  # type: ignore[arg-type, return-value]
+    yield created
     stats.initialize(factory=stats_utils.get_stats_factory(), export_legacy_names=True)
 
 
-def test_operations_of_a_task_are_told_with_those_that_did_not_happen(figures: Figures) -> None:
+def test_operations_of_a_task_are_reported_including_zero_counts(figures: Figures) -> None:
     with counted("move"):
         pass
     with send_operations():
@@ -61,13 +61,13 @@ def test_operations_of_a_task_are_told_with_those_that_did_not_happen(figures: F
     }
 
 
-def test_operations_are_told_even_if_the_task_fails(figures: Figures) -> None:
+def test_operations_are_reported_even_if_the_task_fails(figures: Figures) -> None:
     with pytest.raises(StoreBusy), send_operations(), counted("reconcile"):
         raise StoreBusy("store: busy")
     assert figures.counted["sweepflow.protection.reconcile.failed"] == 1
 
 
-def test_a_report_is_told_in_figures(figures: Figures) -> None:
+def test_a_reconciliation_is_reported_as_metrics(figures: Figures) -> None:
     send_report(
         {"records": 3, "spans": 5, "oldest_age_s": 60, "problems": [{}], "outcomes": {"released": 2, "gone": 0}}
     )
@@ -80,13 +80,13 @@ def test_a_report_is_told_in_figures(figures: Figures) -> None:
     assert figures.counted == {"sweepflow.protection.reconciled.released": 2, "sweepflow.protection.reconciled.gone": 0}
 
 
-def test_a_round_on_a_node_is_told_in_figures_and_a_dry_run_has_dropped_nothing(figures: Figures) -> None:
-    said = {
+def test_a_compaction_round_is_reported_as_metrics_and_a_dry_run_dropped_nothing(figures: Figures) -> None:
+    output = {
         "node": "10.0.0.2", "dry_run": False, "dropped": 700, "kept": {"gc_grace": 20},
         "tombstones": {"before": 720, "after": 20}, "near_failing": [{}],
     }  # fmt: skip
-    send_compaction(said)
-    send_compaction(said | {"dry_run": True})
+    send_compaction(output)
+    send_compaction(output | {"dry_run": True})
     assert figures.counted == {"sweepflow.compaction.10_0_0_2.dropped": 700}
     assert figures.standing == {
         "sweepflow.compaction.10_0_0_2.tombstones": 20,
@@ -95,7 +95,7 @@ def test_a_round_on_a_node_is_told_in_figures_and_a_dry_run_has_dropped_nothing(
     }
 
 
-def test_a_sweep_is_told_in_figures_and_a_dry_run_is_not(
+def test_a_sweep_is_reported_as_metrics_and_a_dry_run_is_not(
     figures: Figures, memory: MemoryStore, clock: ManualClock
 ) -> None:
     world = World(memory, clock)
@@ -111,7 +111,7 @@ def test_a_sweep_is_told_in_figures_and_a_dry_run_is_not(
     assert figures.counted["sweepflow.sweep.quarantined.conservative.0"] == 0
 
 
-def test_how_the_store_is_is_told_as_the_page_shows_it(
+def test_the_status_of_the_store_is_reported_as_the_page_shows_it(
     figures: Figures, memory: MemoryStore, clock: ManualClock
 ) -> None:
     world = World(memory, clock)

@@ -37,7 +37,7 @@ from tests.support.errors import having
 from tests.support.processes import in_processes
 from tests.support.simulation import Process
 from tests.support.tables import set_mark
-from tests.unit.protection.at_once import protect_and_release
+from tests.unit.protection.concurrent import protect_and_release
 
 CONSERVATIVE, THOROUGH, _ = SweepStrategy
 AT, AFTER = Mode
@@ -96,7 +96,7 @@ class TestProtecting:
         Thresholds(store).raise_strategy(CONSERVATIVE, 51)
         assert catalog.protect(record()) == Verdict(False, 51)
         assert catalog.records() == []
-        assert catalog.protect(record(ts=51)).accepted, "what it was told is true"
+        assert catalog.protect(record(ts=51)).accepted, "the result is correct"
 
     def test_the_greatest_threshold_of_its_tables_counts(self, store: Store, catalog: ProtectionCatalog) -> None:
         Thresholds(store).raise_strategy(CONSERVATIVE, 40)
@@ -129,7 +129,7 @@ class TestProtecting:
             (record(targets=(Target(TABLE), Target(TableRef.parse("app.nowhere")))), UnknownTable),
         ],
     )
-    def test_what_makes_no_sense_is_refused_and_changes_nothing(
+    def test_invalid_arguments_are_refused_and_change_nothing(
         self, store: Store, catalog: ProtectionCatalog, given: Record, error: type[Exception]
     ) -> None:
         with pytest.raises(error):
@@ -153,13 +153,13 @@ class TestProtecting:
             assert text not in str(refused.value)
         assert state(store) == {}
 
-    def test_records_come_back_with_their_ranges(self, catalog: ProtectionCatalog) -> None:
+    def test_records_are_returned_with_their_ranges(self, catalog: ProtectionCatalog) -> None:
         catalog.protect(record("ü", mode=AFTER, targets=THREE_SPANS))
         assert described(catalog.get("ü")) == ("ü", 50, AFTER, THREE_SPANS, State.ACCEPTED)
 
 
 class TestReleasing:
-    def test_it_is_gone_and_its_id_free(self, catalog: ProtectionCatalog) -> None:
+    def test_a_released_record_is_removed_and_its_id_is_free(self, catalog: ProtectionCatalog) -> None:
         catalog.protect(record())
         catalog.release("a")
         assert catalog.records() == []
@@ -302,7 +302,7 @@ class TestAgainstSweeps:
         process.finish()
         Thresholds(memory).raise_strategy(CONSERVATIVE, 90)
         snapshot = TransactionManager(memory, clock=clock, renew_leases=False).read_at(50)
-        assert snapshot.get(TABLE, b"r", b"c") == b"20", "accepted, it lets read below the threshold"
+        assert snapshot.get(TABLE, b"r", b"c") == b"20", "accepted, it permits reads below the threshold"
 
     def test_a_reader_below_the_threshold_fails_while_the_record_is_pending(
         self, memory: MemoryStore, clock: ManualClock
@@ -318,8 +318,8 @@ class TestAgainstSweeps:
             TransactionManager(memory, clock=clock, renew_leases=False).read_at(50).get(TABLE, b"r", b"c")
 
 
-class TestReleasingWhatWasSeen:
-    def test_one_that_was_taken_again_under_the_same_name_stays(self, catalog: ProtectionCatalog) -> None:
+class TestReleasingByVersion:
+    def test_a_record_created_again_under_the_same_name_stays(self, catalog: ProtectionCatalog) -> None:
         catalog.protect(record())
         seen = catalog.get("a")
         catalog.release("a")
@@ -351,7 +351,7 @@ class TestPatterns:
         assert "shop.*" in str(refused.value)
         assert state(store) == {}
 
-    def test_tables_made_later_are_held_too(self, store: Store, catalog: ProtectionCatalog) -> None:
+    def test_tables_created_later_are_protected(self, store: Store, catalog: ProtectionCatalog) -> None:
         catalog.protect(record(targets=(Target.parse("app.*"),)))
         later = TableRef.parse("app.later")
         store.create_table(later, TableMetadata())
@@ -361,7 +361,7 @@ class TestPatterns:
         assert (refused.value.code, refused.value.details["records"]) == ("bad_value", ("a",))
 
 
-class TestUnanswered:
+class TestLostAnswers:
     @pytest.mark.parametrize("number", [1, 2])
     def test_an_answer_that_was_lost_is_found_by_reading(self, memory: MemoryStore, number: int) -> None:
         memory.create_table(TABLE, TableMetadata())
@@ -370,13 +370,13 @@ class TestUnanswered:
         assert ProtectionCatalog(memory).get("a").state is State.ACCEPTED
         assert ProtectionCatalog(memory).metadata() == (2, 1, 1)
 
-    def test_so_is_that_of_a_release(self, memory: MemoryStore) -> None:
+    def test_a_lost_answer_of_a_release_is_found_by_reading(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
         ProtectionCatalog(memory).protect(record())
         ProtectionCatalog(FaultyStore(memory, after=on("compare_and_set", 1, lose_answer, PROTECTIONS))).release("a")
         assert ProtectionCatalog(memory).metadata() == (3, 0, 0)
 
-    def test_a_request_that_was_lost_is_made_again(self, memory: MemoryStore) -> None:
+    def test_a_lost_request_is_repeated(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
 
         def lost(call: Call) -> None:
@@ -390,7 +390,7 @@ class TestUnanswered:
         assert ProtectionCatalog(memory).metadata() == (2, 1, 1)
 
 
-class TestSettling:
+class TestResolution:
     def test_one_left_pending_is_accepted_or_dropped(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
         catalog = ProtectionCatalog(memory)
@@ -415,14 +415,14 @@ class TestSettling:
             catalog.settle(each, none_ended)
         assert {each.id: each.timestamps for each in catalog.records()} == {"far": (70,), "near": (50,)}
 
-    def test_one_whose_table_is_gone_is_dropped(self, memory: MemoryStore) -> None:
+    def test_a_record_of_a_dropped_table_is_removed(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
         catalog = ProtectionCatalog(memory)
         left = catalog.begin(record())
         Catalog(memory).drop(TABLE, force=True)
         assert catalog.settle(left, none_ended) is None
 
-    def test_what_was_settled_as_gone_does_not_take_another_ones_record_away(self, memory: MemoryStore) -> None:
+    def test_resolving_a_removed_record_does_not_remove_another_one(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
         slow = Process(memory, protector(record(ts=50)))
         slow.step_to("compare_and_set")
@@ -473,7 +473,7 @@ def test_sixteen_processes_at_once_lose_no_record_and_no_count(sqlite: Store, sq
     sqlite.create_table(TABLE, TableMetadata())
     in_processes(16, protect_and_release, sqlite_url)
     kept = ProtectionCatalog(sqlite).records()
-    assert sorted(each.id for each in kept) == sorted(f"p{number}-{turn}" for number in range(16) for turn in (0, 2))
+    assert sorted(each.id for each in kept) == sorted(f"p{number}-{index}" for number in range(16) for index in (0, 2))
     assert {each.state for each in kept} == {State.ACCEPTED}
     spans = sum(len(each.targets) for each in kept)
     assert spans == 16 * (1 + 3)
@@ -485,7 +485,7 @@ def test_sixteen_processes_at_once_lose_no_record_and_no_count(sqlite: Store, sq
     assert exceeded(refused.value) == ("max_protection_spans", spans, 1, spans)
 
 
-class TestAtOnce:
+class TestConcurrency:
     def test_one_released_while_it_is_verified_is_not_reported_as_holding(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
         process = Process(memory, protector(record()))
@@ -505,7 +505,7 @@ class TestAtOnce:
             process.finish()
         assert ProtectionCatalog(memory).records() == []
 
-    def test_a_move_of_a_record_whose_table_is_gone_changes_nothing(self, memory: MemoryStore) -> None:
+    def test_a_move_of_a_record_of_a_dropped_table_changes_nothing(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
         catalog = ProtectionCatalog(memory)
         catalog.protect(record())
@@ -515,7 +515,7 @@ class TestAtOnce:
         assert catalog.get("a").timestamps == (50,)
 
     @pytest.mark.parametrize("mode", Mode)
-    def test_the_slower_of_two_movers_does_not_bring_back_what_the_other_let_go(self, mode: Mode) -> None:
+    def test_the_slower_of_two_moves_does_not_restore_what_the_other_released(self, mode: Mode) -> None:
         for calls in range(1, 8):
             memory = memory_store()
             memory.create_table(TABLE, TableMetadata())
@@ -529,4 +529,4 @@ class TestAtOnce:
             catalog.move("a", 70)
             slow.run_to_end()
             assert catalog.get("a").timestamps == (70,), f"after {calls} calls"
-            assert slow.error, "it was overtaken, and says so"
+            assert slow.error, "it reports that it was overtaken"

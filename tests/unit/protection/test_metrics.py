@@ -31,11 +31,11 @@ def test_every_operation_has_its_figures_before_it_happens_first() -> None:
     program = (
         "import prometheus_client, sweep_tasks.protection.metrics\nprint(prometheus_client.generate_latest().decode())"
     )
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    reported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     for operation in OPERATIONS:
         for outcome in OUTCOMES:
             line = f'sweepflow_protection_operations_total{{operation="{operation}",outcome="{outcome}"}} 0.0'
-            assert line in told
+            assert line in reported
 
 
 def test_what_ends_well_is_ok(before: dict[str, float]) -> None:
@@ -44,7 +44,7 @@ def test_what_ends_well_is_ok(before: dict[str, float]) -> None:
     assert since(before) == {"ok": 1}
 
 
-def test_an_answer_that_is_no_is_refused_whether_raised_or_said(before: dict[str, float]) -> None:
+def test_a_refusal_is_counted_whether_raised_or_returned(before: dict[str, float]) -> None:
     with counted("protect") as call:
         call.refused()
     with pytest.raises(AlreadyExists), counted("protect"):

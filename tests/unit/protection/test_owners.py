@@ -22,8 +22,8 @@ PACKAGE = """
 from sweep_tasks.errors import BadValue, OwnerSilent
 from sweep_tasks.protection.owners import Answer, Owner
 
-class Told(Owner):
-    "Answers what the record says."
+class Stored(Owner):
+    "Answers as recorded."
     def answer(self, record):
         return Answer(record.meta["says"])
 
@@ -41,7 +41,7 @@ class Hoarse(Silent):
     def answer(self, record):
         Hoarse.asked += 1
         if Hoarse.asked < 3:
-            raise OwnerSilent("farm: say again")
+            raise OwnerSilent("farm: try again")
         return Answer.FINISHED
 
 class Mumbling(Owner):
@@ -61,7 +61,7 @@ def nothing(settings):
     return None
 """
 REGISTERED = {
-    "told": "farm_owners:Told",
+    "reported": "farm_owners:Stored",
     "silent": "farm_owners:Silent",
     "hoarse": "farm_owners:Hoarse",
     "mumbling": "farm_owners:Mumbling",
@@ -80,7 +80,7 @@ def record(meta_type: str, name: str = "a", expires_ms: int | None = None, **met
     return Record(name, 50, Mode.AT, targets, meta_type=meta_type, meta=meta, expires_ms=expires_ms)
 
 
-def told(asked: Asked) -> tuple[str, str | None, str | None]:
+def reported(asked: Asked) -> tuple[str, str | None, str | None]:
     """What identifies a missing answer."""
     assert asked.error
     return asked.error.code, asked.error.field, asked.error.reason
@@ -106,37 +106,37 @@ def install(site: Path, name: str, owners: dict[str, str]) -> None:
 @pytest.fixture
 def owners(site: Path, clock: ManualClock) -> Iterator[Owners]:
     install(site, "farm", REGISTERED | BROKEN)
-    with Owners(Settings(), clock) as made:
-        yield made
+    with Owners(Settings(), clock) as created:
+        yield created
 
 
-def test_the_four_built_in_types_are_registered_and_can_be_made() -> None:
-    with Owners(Settings()) as made:
-        assert made.broken() == {}
+def test_the_four_built_in_types_are_registered_and_can_be_created() -> None:
+    with Owners(Settings()) as created:
+        assert created.broken() == {}
         for kind in (AIRFLOW_RUN, SPARK_APP, EXPIRY, MANUAL):
-            assert made.ask(record(kind)).answer is not Answer.UNKNOWN, kind
+            assert created.ask(record(kind)).answer is not Answer.UNKNOWN, kind
 
 
-def test_a_person_is_never_done_by_itself_and_an_expiry_needs_a_time(clock: ManualClock) -> None:
-    with Owners(Settings(), clock) as made:
-        assert made.ask(record(MANUAL)) == Asked(Answer.RUNNING)
-        assert made.ask(record(EXPIRY, expires_ms=1)) == Asked(Answer.RUNNING)
-        asked = made.ask(record(EXPIRY))
-        assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("bad_value", "expires", "missing"))
+def test_a_person_as_owner_never_ends_by_itself_and_an_expiry_needs_a_time(clock: ManualClock) -> None:
+    with Owners(Settings(), clock) as created:
+        assert created.ask(record(MANUAL)) == Asked(Answer.RUNNING)
+        assert created.ask(record(EXPIRY, expires_ms=1)) == Asked(Answer.RUNNING)
+        asked = created.ask(record(EXPIRY))
+        assert (asked.answer, reported(asked)) == (Answer.UNANSWERED, ("bad_value", "expires", "missing"))
 
 
 @pytest.mark.parametrize(("kind", "needed"), [(AIRFLOW_RUN, "meta dag_id"), (SPARK_APP, "meta app_id")])
 def test_a_record_that_lacks_what_its_owner_is_asked_by_is_not_released(
     kind: str, needed: str, clock: ManualClock
 ) -> None:
-    with Owners(Settings(), clock) as made:
-        asked = made.ask(record(kind))
-        assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("bad_value", needed, "missing"))
+    with Owners(Settings(), clock) as created:
+        asked = created.ask(record(kind))
+        assert (asked.answer, reported(asked)) == (Answer.UNANSWERED, ("bad_value", needed, "missing"))
 
 
 @pytest.mark.parametrize("says", ["finished", "running", "gone"])
 def test_another_package_answers_for_its_own_type(owners: Owners, says: str) -> None:
-    assert owners.ask(record("told", says=says)) == Asked(Answer(says))
+    assert owners.ask(record("reported", says=says)) == Asked(Answer(says))
 
 
 def test_a_type_without_a_registered_owner_is_unknown(owners: Owners) -> None:
@@ -145,7 +145,7 @@ def test_a_type_without_a_registered_owner_is_unknown(owners: Owners) -> None:
     assert (asked.answer, asked.error.details["owner_type"], asked.error.reason) == (Answer.UNKNOWN, "sheep", "missing")
 
 
-def test_owners_that_can_not_be_had_are_named_and_do_not_touch_the_others(owners: Owners) -> None:
+def test_owners_that_cannot_be_loaded_are_named_and_do_not_affect_others(owners: Owners) -> None:
     broken = owners.broken()
     assert set(broken) == set(BROKEN)
     assert {name: (error.details["owner_type"], error.reason) for name, error in broken.items()} == {
@@ -161,22 +161,22 @@ def test_owners_that_can_not_be_had_are_named_and_do_not_touch_the_others(owners
     assert "RuntimeError" in shown["unmakable"]
     assert "secret" not in str(shown)
     assert owners.ask(record("missing")) == Asked(Answer.UNKNOWN, broken["missing"])
-    assert owners.ask(record("told", says="running")).answer is Answer.RUNNING
+    assert owners.ask(record("reported", says="running")).answer is Answer.RUNNING
 
 
 def test_a_type_that_two_packages_answer_for_is_answered_by_neither(site: Path, owners: Owners) -> None:
-    install(site, "ranch", {"told": "farm_owners:Silent"})
-    with Owners(Settings()) as made:
-        asked = made.ask(record("told", says="finished"))
-        assert (asked.answer, told(asked)) == (Answer.UNKNOWN, ("failed", None, "duplicate"))
+    install(site, "ranch", {"reported": "farm_owners:Silent"})
+    with Owners(Settings()) as created:
+        asked = created.ask(record("reported", says="finished"))
+        assert (asked.answer, reported(asked)) == (Answer.UNKNOWN, ("failed", None, "duplicate"))
         assert "farm_owners:Silent" in asked.why
-        assert "farm_owners:Told" in asked.why
+        assert "farm_owners:Stored" in asked.why
 
 
 def test_the_same_owner_registered_twice_is_one(clock: ManualClock) -> None:
     twice = [EntryPoint(MANUAL, "sweep_tasks.protection.owners:ManualOwner", GROUP) for _ in range(2)]
-    with Owners(Settings(), clock, twice) as made:
-        assert made.ask(record(MANUAL)) == Asked(Answer.RUNNING)
+    with Owners(Settings(), clock, twice) as created:
+        assert created.ask(record(MANUAL)) == Asked(Answer.RUNNING)
 
 
 def test_an_owner_that_may_answer_later_is_asked_again(owners: Owners, clock: ManualClock) -> None:
@@ -189,24 +189,24 @@ def test_a_silent_owner_is_not_asked_about_every_record_and_is_closed_in_the_end
     site: Path, clock: ManualClock
 ) -> None:
     install(site, "farm", REGISTERED)
-    with Owners(Settings(), clock) as made:
-        answers = {made.ask(record("silent", name)) for name in "abcdef"}
+    with Owners(Settings(), clock) as created:
+        answers = {created.ask(record("silent", name)) for name in "abcdef"}
         silent = sys.modules["farm_owners"].Silent
         assert {(asked.answer, asked.why) for asked in answers} == {(Answer.UNANSWERED, "farm: barn locked")}
         assert (silent.asked, silent.closed) == (3, 0)
-        assert made.ask(record("told", says="gone")).answer is Answer.GONE
+        assert created.ask(record("reported", says="gone")).answer is Answer.GONE
     assert silent.closed == 1
 
 
-def test_what_is_no_answer_releases_nothing(owners: Owners) -> None:
+def test_an_invalid_answer_releases_nothing(owners: Owners) -> None:
     asked = owners.ask(record("mumbling"))
-    assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("unavailable", None, "wrong_type"))
+    assert (asked.answer, reported(asked)) == (Answer.UNANSWERED, ("unavailable", None, "wrong_type"))
     assert re.search(r"\bstr\b", asked.why), "the type of what came is named"
 
 
 def test_the_text_of_a_foreign_error_is_not_shown(owners: Owners) -> None:
     asked = owners.ask(record("breaking"))
-    assert (asked.answer, told(asked)) == (Answer.UNANSWERED, ("unavailable", None, "failed"))
+    assert (asked.answer, reported(asked)) == (Answer.UNANSWERED, ("unavailable", None, "failed"))
     assert "RuntimeError" in asked.why
     assert "password" not in asked.why
 
@@ -217,7 +217,7 @@ def test_questions_are_counted_by_how_they_ended(owners: Owners) -> None:
         return prometheus_client.REGISTRY.get_sample_value("sweepflow_protection_operations_total", labels) or 0
 
     before = {outcome: counted(outcome) for outcome in ("ok", "refused", "failed")}
-    owners.ask(record("told", says="gone"))
+    owners.ask(record("reported", says="gone"))
     owners.ask(record("breaking"))
     owners.ask(record(EXPIRY))
     assert {outcome: counted(outcome) - before[outcome] for outcome in before} == {"ok": 1, "refused": 1, "failed": 1}

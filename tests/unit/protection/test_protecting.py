@@ -50,7 +50,7 @@ def test_an_error_in_the_block_releases_too(store: Store, table: TableRef) -> No
     assert ProtectionCatalog(store).records() == []
 
 
-def test_two_blocks_at_once_do_not_meet(store: Store, table: TableRef) -> None:
+def test_two_concurrent_blocks_are_independent(store: Store, table: TableRef) -> None:
     with protecting(store, SETTINGS, ["app.items"]) as one, protecting(store, SETTINGS, ["app.items"]) as other:
         assert one < other
         assert len(ProtectionCatalog(store).records()) == 2
@@ -81,7 +81,7 @@ def test_a_timestamp_that_was_swept_is_refused_and_the_earliest_is_named(store: 
         assert ts == 70
 
 
-def test_a_table_that_is_emptied_in_the_same_moment_costs_a_second_timestamp(
+def test_a_concurrent_truncation_costs_a_second_timestamp(
     store: Store, table: TableRef, catalog: ProtectionCatalog, wanted: Record
 ) -> None:
     def fresh() -> int:
@@ -93,7 +93,7 @@ def test_a_table_that_is_emptied_in_the_same_moment_costs_a_second_timestamp(
     assert hold(catalog, wanted, fresh) > store.tables([table])[table].mark > 1
 
 
-def test_one_that_is_emptied_all_the_time_is_given_up(
+def test_repeated_truncations_end_the_attempts(
     table: TableRef, store: Store, catalog: ProtectionCatalog, wanted: Record
 ) -> None:
     set_mark(store, table, 1_000)
@@ -103,13 +103,15 @@ def test_one_that_is_emptied_all_the_time_is_given_up(
     assert catalog.records() == []
 
 
-class TestASecondTry:
-    def test_goes_on_with_what_the_first_has_made(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+class TestASecondAttempt:
+    def test_a_second_attempt_continues_with_the_record_of_the_first(
+        self, catalog: ProtectionCatalog, wanted: Record
+    ) -> None:
         numbers = itertools.count(10)
         assert [hold(catalog, wanted, numbers.__next__) for _ in range(3)] == [10, 10, 10]
         assert hold(catalog, wanted, numbers.__next__, ts=10) == 10
 
-    def test_finishes_what_the_first_has_begun(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+    def test_a_second_attempt_finishes_what_the_first_began(self, catalog: ProtectionCatalog, wanted: Record) -> None:
         catalog.begin(Record("backup", 7, Mode.AT, wanted.targets))
         assert hold(catalog, wanted, itertools.count(10).__next__) == 7
         assert catalog.get("backup").state is State.ACCEPTED
@@ -121,7 +123,9 @@ class TestASecondTry:
         Thresholds(store).raise_strategy(SweepStrategy.CONSERVATIVE, 8)
         assert hold(catalog, wanted, itertools.count(10).__next__) == 11
 
-    def test_does_not_take_another_record_for_its_own(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+    def test_a_second_attempt_does_not_use_the_record_of_another_run(
+        self, catalog: ProtectionCatalog, wanted: Record
+    ) -> None:
         hold(catalog, wanted, itertools.count(10).__next__)
         others = [
             (Record("backup", 0, Mode.AT, parsed(["app.*"])), None),
@@ -133,7 +137,7 @@ class TestASecondTry:
                 hold(catalog, other, itertools.count(20).__next__, ts)
             assert (refused.value.code, refused.value.reason) == ("exists", "different")
 
-    def test_may_release_what_does_not_exist(self, catalog: ProtectionCatalog, wanted: Record) -> None:
+    def test_a_second_attempt_may_release_a_missing_record(self, catalog: ProtectionCatalog, wanted: Record) -> None:
         hold(catalog, wanted, itertools.count(10).__next__)
         assert [let_go(catalog, "backup") for _ in range(2)] == [True, False]
 

@@ -32,7 +32,7 @@ SETTINGS = Settings()
 
 
 class JobOwner(Owner):
-    """Answers what the record's meta says."""
+    """Return the answer in the metadata of the record."""
 
     def answer(self, record: Record) -> Answer:
         return Answer(record.meta["says"])
@@ -112,7 +112,7 @@ class TestOwners:
         assert found(reconcile(memory, clock)) == {"soon": Outcome.RELEASED, "stranger": Outcome.RELEASED}
         assert standing(catalog) == set()
 
-    def test_a_dry_run_says_the_same_and_changes_nothing(
+    def test_a_dry_run_reports_the_same_and_changes_nothing(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.protect(job("done", "finished"))
@@ -128,7 +128,7 @@ class TestOwners:
         assert report.dry_run
         assert memory.read_rows(PROTECTIONS, [b"records"]) == before
 
-    def test_a_record_taken_again_at_any_moment_stays(self, clock: ManualClock) -> None:
+    def test_a_record_created_again_at_any_time_stays(self, clock: ManualClock) -> None:
         """Released and created again by another process, after each of the reconciler's calls to the store."""
         steps = 0
         ended = False
@@ -167,7 +167,7 @@ class TestOwners:
         assert found(report) == {"a": Outcome.CHANGED}
 
 
-class TestWhatWasLeftBehind:
+class TestInterruptedOperations:
     def test_a_pending_record_is_left_alone_while_it_is_young_and_then_verified(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
@@ -179,7 +179,7 @@ class TestWhatWasLeftBehind:
         assert found(reconcile(memory, clock)) == {"a": Outcome.KEPT}
         assert catalog.get("a").state is State.ACCEPTED
 
-    def test_a_pending_record_that_came_too_late_is_dropped(
+    def test_a_pending_record_below_the_threshold_is_removed(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.begin(job("a"))
@@ -189,7 +189,7 @@ class TestWhatWasLeftBehind:
         assert found(report) == {"a": Outcome.DROPPED}
         assert (standing(catalog), report.meta.records, report.oldest_age_s) == (set(), 0, 0)
 
-    def test_a_pending_record_whose_table_is_gone_is_dropped(
+    def test_a_pending_record_of_a_dropped_table_is_removed(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.begin(job("a"))
@@ -260,8 +260,8 @@ class TestWhatWasLeftBehind:
         assert not reconcile(memory, clock).recounted
 
 
-class TestTrouble:
-    def test_one_record_that_can_not_be_released_holds_up_no_other(
+class TestFailures:
+    def test_a_record_that_cannot_be_released_does_not_delay_others(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         for name in ("a", "b"):
@@ -304,7 +304,7 @@ class TestReporting:
         assert b"secret-row".hex() not in text
         assert "confidential" not in text
 
-    def test_how_many_there_are_and_how_old_is_in_the_report(
+    def test_number_and_age_of_records_are_in_the_report(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
     ) -> None:
         catalog.protect(replace(job("a"), targets=(Target(TABLE, Span(b"a", b"b")), Target(TABLE, Span(b"c", b"d")))))
@@ -316,9 +316,9 @@ class TestReporting:
 def store_with_table(clock: ManualClock) -> MemoryStore:
     from tests.conftest import memory_store
 
-    made = memory_store(clock)
-    made.create_table(TABLE, TableMetadata())
-    return made
+    created = memory_store(clock)
+    created.create_table(TABLE, TableMetadata())
+    return created
 
 
 def take_again(catalog: ProtectionCatalog, record: Record) -> None:

@@ -97,22 +97,22 @@ def test_a_range_is_covered_only_as_a_whole(rows: Span, covered: bool) -> None:
 
 
 class TestReaders:
-    def test_at_lets_read_its_timestamp_alone(self) -> None:
+    def test_at_permits_reads_at_its_timestamp_only(self) -> None:
         assert [record().lets_read(TABLE, EVERYTHING, at) for at in (49, 50, 51)] == [False, True, False]
 
-    def test_after_lets_read_everything_from_there_on(self) -> None:
+    def test_after_permits_reads_from_its_timestamp_on(self) -> None:
         found = [record(mode=AFTER).lets_read(TABLE, EVERYTHING, at) for at in (49, 50, 51, 900)]
         assert found == [False, True, True, True]
 
-    def test_a_pending_record_is_nothing_to_rely_on(self) -> None:
+    def test_a_pending_record_permits_no_read(self) -> None:
         assert not record(state=PENDING).lets_read(TABLE, EVERYTHING, 50)
 
-    def test_the_timestamp_it_moves_to_is_not_to_be_relied_on_yet(self) -> None:
+    def test_the_target_of_an_unfinished_move_permits_no_read(self) -> None:
         moving = record(held=60)
         assert moving.lets_read(TABLE, EVERYTHING, 50)
         assert not moving.lets_read(TABLE, EVERYTHING, 60)
 
-    def test_rows_outside_its_ranges_are_not_let_read(self) -> None:
+    def test_a_record_permits_no_reads_outside_its_ranges(self) -> None:
         assert record(B_TO_D).lets_read(TABLE, Span(b"b", b"c"), 50)
         assert not record(B_TO_D).lets_read(TABLE, Span(b"a", b"c"), 50)
 
@@ -142,27 +142,27 @@ class TestSweeps:
         assert not any(everything.protects(table) for table in SYSTEM_TABLES)
 
 
-class TestWhatIsLetGo:
-    def test_nothing_while_the_record_has_not_moved(self) -> None:
+class TestReleasedEntries:
+    def test_an_unchanged_record_releases_nothing(self) -> None:
         assert Protections([record()]).frees_below("a", 50) == 50
 
-    def test_everything_once_it_is_gone(self) -> None:
+    def test_a_removed_record_releases_everything(self) -> None:
         assert Protections([record()]).frees_below("b", 50) == MAX_TS
 
-    def test_what_it_has_moved_past_once_it_has_moved(self) -> None:
+    def test_a_moved_record_releases_everything_below_its_timestamp(self) -> None:
         moved = Protections([replace(record(ts=80), origin_ts=50)])
         assert [moved.frees_below("a", ts) for ts in (50, 60, 80)] == [80, 80, 80]
 
-    def test_nothing_while_it_moves(self) -> None:
+    def test_a_moving_record_releases_nothing(self) -> None:
         moving = Protections([replace(record(ts=60, held=80), origin_ts=50)])
         assert [moving.frees_below("a", ts) for ts in (50, 60, 80)] == [60, 60, 60]
 
-    def test_everything_if_another_one_has_taken_its_name(self) -> None:
+    def test_a_record_replaced_under_its_name_releases_everything(self) -> None:
         assert Protections([record(ts=80)]).frees_below("a", 50) == MAX_TS
         assert Protections([record(ts=30)]).frees_below("a", 50) == MAX_TS
 
 
-class TestTargetsInWords:
+class TestTargetsAsText:
     @pytest.mark.parametrize(
         "text", ["app.items", "app.*", "*.*", "a*b.c_*", "app.items[61:7a)", "app.*[:7a)", "app.items[61:)"]
     )
@@ -183,7 +183,7 @@ class TestTargetsInWords:
             "a.[61:)",
         ],
     )
-    def test_what_makes_no_sense_is_refused(self, text: str) -> None:
+    def test_invalid_text_is_refused(self, text: str) -> None:
         with pytest.raises(BadValue):
             Target.parse(text)
 

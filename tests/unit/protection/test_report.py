@@ -36,7 +36,9 @@ def about(found: Report, settings: Settings = SETTINGS) -> list[str]:
         (Outcome.FAILED, "store: busy", "store: busy"),
     ],
 )
-def test_what_a_person_must_decide_names_owner_age_and_the_way_out(outcome: Outcome, why: str, named: str) -> None:
+def test_a_record_that_needs_attention_is_shown_with_owner_age_and_remedy(
+    outcome: Outcome, why: str, named: str
+) -> None:
     [problem] = problems(report(finding(outcome, why=why)), SETTINGS)
     assert problem.about == f"record nightly {outcome}"
     for shown in ("nightly", "airflow_run", words(2 * DAY_S + 3 * HOUR_S), why, named):
@@ -61,14 +63,14 @@ def test_a_record_older_than_allowed_is_a_problem_however_alive_its_owner(outcom
     assert about(report(finding(outcome, week + HOUR_S)), Settings(protection_max_age_s=0)) == []
 
 
-def test_a_record_of_unknown_age_is_not_passed_over() -> None:
+def test_a_record_of_unknown_age_is_reported() -> None:
     [problem] = problems(report(finding(Outcome.KEPT, None)), SETTINGS)
     assert problem.about == "record nightly too_old"
     assert age(None) in problem.sentence
     assert "None" not in problem.sentence
 
 
-def test_an_old_record_that_is_gone_now_is_none() -> None:
+def test_an_old_record_that_was_released_is_not_reported() -> None:
     found = report(finding(Outcome.RELEASED, 9 * DAY_S), finding(Outcome.KEPT, 60))
     assert (about(found), found.oldest_age_s) == ([], 60)
 
@@ -98,7 +100,7 @@ def test_the_document_counts_every_outcome_and_is_json() -> None:
     assert json.loads(json.dumps(document)) == document
 
 
-def test_people_read_the_whole_first_and_then_every_record() -> None:
+def test_the_text_report_has_the_summary_first_and_then_every_record() -> None:
     found = report(finding(Outcome.RELEASED, why="expired"), finding(Outcome.KEPT, 5), meta=Meta(4, 12, 34))
     whole, released, kept = readable(found.document(SETTINGS))
     assert sorted(re.findall(r"\d+", whole)) == ["1", "1", "12", "34"]
@@ -109,7 +111,7 @@ def test_people_read_the_whole_first_and_then_every_record() -> None:
         assert shown in kept
 
 
-def test_people_see_a_dry_run_and_counts_that_were_wrong() -> None:
+def test_the_text_report_shows_a_dry_run_and_corrected_counts() -> None:
     shown = [
         readable(report(dry_run=dry_run, recounted=recounted).document(SETTINGS))
         for dry_run in (False, True)

@@ -61,7 +61,7 @@ def test_the_list_is_read_only_if_the_version_moved(watched: Watched) -> None:
     assert watched.names(known) == ["a", "b"]
 
 
-def test_it_says_as_of_when_it_knows(watched: Watched, clock: ManualClock) -> None:
+def test_it_reports_the_time_of_its_last_read(watched: Watched, clock: ManualClock) -> None:
     first = watched.tracker.known()
     assert first.as_of_ms == clock.now_ms()
     clock.advance(299)
@@ -81,7 +81,7 @@ def test_a_change_is_known_after_the_interval_or_on_demand(watched: Watched, clo
     assert watched.names(watched.tracker.known()) == ["a", "b"]
 
 
-def test_of_many_callers_one_reads_and_then_one_for_all_that_called_meanwhile(watched: Watched) -> None:
+def test_concurrent_callers_share_one_read_and_later_callers_the_next(watched: Watched) -> None:
     watched.gate.clear()
     with ThreadPoolExecutor(21) as pool:
         first = pool.submit(watched.tracker.refresh)
@@ -92,7 +92,7 @@ def test_of_many_callers_one_reads_and_then_one_for_all_that_called_meanwhile(wa
         while watched.tracker.waiting < 20:
             pass
         watched.gate.set()
-        assert {len(each.result().records) for each in others} == {1}, "begun after they asked"
+        assert {len(each.result().records) for each in others} == {1}, "started after their calls"
         first.result()
     assert watched.calls.count("read") == 2
 

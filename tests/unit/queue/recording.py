@@ -15,7 +15,7 @@ _CHANGES = {
 
 
 class Recorder:
-    """A store that records each change made through it."""
+    """A store that records each change."""
 
     def __init__(self, inner: Store) -> None:
         self.store = FaultyStore(inner, before=self._record)

@@ -43,7 +43,7 @@ def test_dedicated_rows_then_shared_rows_then_marks(memory: MemoryStore) -> None
     assert recorder.last_argument(1) == [shared_row(partition, CONSERVATIVE, 0) for partition in (0, 1)]
 
 
-def test_nothing_is_left_of_what_is_cleaned_and_the_rest_stays(store: Store) -> None:
+def test_cleaning_removes_all_of_a_partition_and_nothing_else(store: Store) -> None:
     dedicated = fill(store)
     cleaner = QueueCleaner(store, CONSERVATIVE, 0)
     cleaner.clean(dedicated, [0, 1])

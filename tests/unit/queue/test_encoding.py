@@ -123,7 +123,7 @@ class TestOlderForms:
         assert read_write(value) == Write(name, cell, delete)
 
 
-class TestThereAndBack:
+class TestRoundTrips:
     @given(longs, metadatas)
     def test_rows_of_cells(self, partition: int, metadata: Metadata) -> None:
         assert read_cells_row(cells_row(partition, metadata)) == (partition, metadata)
@@ -155,7 +155,7 @@ class TestOrder:
         assert (cells_column(*one) < cells_column(*other)) == (one < other)
 
     @given(st.integers(0, FINE - 1), st.integers(1, 64), st.integers(0, 99_999))
-    def test_a_reference_comes_before_the_entries_of_its_start(self, modulus: int, rows: int, index: int) -> None:
+    def test_a_reference_sorts_before_the_entries_of_its_start(self, modulus: int, rows: int, index: int) -> None:
         assert cells_column(modulus, -rows) < cells_column(modulus, index)
 
     def test_dedicated_rows_are_numbered_and_carry_the_whole_start(self) -> None:
@@ -165,14 +165,14 @@ class TestOrder:
         ]
 
 
-class TestWhatIsRefused:
+class TestInvalidBytes:
     @given(st.binary(max_size=60))
-    def test_any_bytes_are_read_or_refused_and_nothing_else(self, data: bytes) -> None:
+    def test_any_bytes_are_decoded_or_refused(self, data: bytes) -> None:
         for read in READERS:
             read_or_refused(read, data)
 
     @given(longs, metadatas, cells, st.booleans(), st.data())
-    def test_damaged_bytes_are_read_or_refused_and_nothing_else(
+    def test_damaged_bytes_are_decoded_or_refused(
         self, number: int, metadata: Metadata, cell: Cell, delete: bool, data: st.DataObject
     ) -> None:
         whole = data.draw(
@@ -228,7 +228,7 @@ class TestWhatIsRefused:
             JSON_FORM.replace(b"first", b"\xff\xfe"),
         ],
     )
-    def test_a_write_that_is_none_is_a_bad_value(self, value: bytes) -> None:
+    def test_an_invalid_write_is_a_bad_value(self, value: bytes) -> None:
         with pytest.raises(BadValue):
             read_write(value)
 

@@ -16,7 +16,7 @@ from sweep_tasks.store.schema import ID_TO_NAME, NAME_TO_ID
 from tests.conftest import memory_store
 from tests.support.processes import in_processes
 from tests.support.simulation import Process
-from tests.unit.queue.at_once import give_many
+from tests.unit.queue.concurrent import give_many
 
 ONE, OTHER, THIRD = (TableRef.parse(f"app.{name}") for name in ("one", "other", "third"))
 
@@ -39,13 +39,13 @@ def test_a_name_keeps_its_id(store: Store) -> None:
     assert give(store, OTHER, ONE) == [2, 1], "another process"
 
 
-def test_an_id_leads_back_to_its_name(store: Store) -> None:
+def test_a_name_is_found_by_its_id(store: Store) -> None:
     give(store, ONE, OTHER)
     ids = TableIds(store)
     assert [ids.name_of(number) for number in (1, 2, 3, 1)] == [ONE, OTHER, None, ONE]
 
 
-def test_an_id_that_was_never_given_is_asked_for_again_later(store: Store) -> None:
+def test_an_unknown_id_is_read_again_later(store: Store) -> None:
     ids = TableIds(store)
     assert ids.name_of(1) is None
     give(store, ONE)
@@ -61,7 +61,7 @@ def test_ids_are_stored_as_atlasdb_stores_them(store: Store) -> None:
     assert store.read_rows(ID_TO_NAME, [hash_prefix(b"s") + b"s"]) == {Cell(hash_prefix(b"s") + b"s", b"\xfe"): name}
 
 
-def test_the_greatest_id_comes_first_in_its_row(store: Store) -> None:
+def test_the_greatest_id_sorts_first_in_its_row(store: Store) -> None:
     give(store, *(TableRef.parse(f"app.t{number}") for number in range(70)))
     columns = [cell.column for cell in store.read_rows(ID_TO_NAME, [hash_prefix(b"s") + b"s"])]
     assert columns == sorted(columns), "as the store returns them"
@@ -78,7 +78,7 @@ def test_a_known_name_costs_no_call(store: Store) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_wherever_one_dies_the_next_finishes_what_it_left(after: bool) -> None:
+def test_after_a_crash_at_any_step_the_next_process_finishes_the_assignment(after: bool) -> None:
     counted = FaultyStore(memory_store())
     give(counted, ONE)
     for calls in range(1, counted.calls + 1):

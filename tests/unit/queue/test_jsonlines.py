@@ -106,7 +106,7 @@ def test_an_older_write_is_shown_with_the_name_of_its_table() -> None:
         ({"kind": "write", "table_id": 1, "row": "00", "column": "ff", "tombstone": "no"}, "tombstone"),
     ],
 )
-def test_an_object_that_is_none_is_refused_by_the_name_of_its_field(document: dict[str, Any], field: str) -> None:
+def test_an_invalid_object_is_refused_by_the_name_of_its_field(document: dict[str, Any], field: str) -> None:
     with pytest.raises(BadValue) as refused:
         encoded_line(document)
     assert refused.value.field == field
@@ -133,6 +133,6 @@ def test_an_object_that_is_none_is_refused_by_the_name_of_its_field(document: di
         {"kind": "write", "hex": "0201010001ff00"},
     ],
 )
-def test_bytes_that_are_none_are_refused(document: dict[str, Any]) -> None:
+def test_invalid_bytes_are_refused(document: dict[str, Any]) -> None:
     with pytest.raises(BadValue):
         decoded_line(document)

@@ -44,7 +44,7 @@ def parked(hold: Hold, start: int, cell: Cell = CELL, table_id: int = 1) -> Park
     return ParkedEntry(hold, table_id, cell, start, start + 1, False)
 
 
-def test_an_entry_comes_back_as_it_was(store: Store) -> None:
+def test_an_entry_is_read_back_unchanged(store: Store) -> None:
     parking = parking_of(store)
     entry = ParkedEntry(PROTECTED, 7, CELL, 10, -1, True)
     parking.park([entry])
@@ -52,7 +52,7 @@ def test_an_entry_comes_back_as_it_was(store: Store) -> None:
 
 
 @given(st.lists(entries, max_size=20), st.integers(1, 7))
-def test_all_come_back_whatever_they_are_and_however_large_a_page(given: list[ParkedEntry], page: int) -> None:
+def test_all_entries_are_read_back_with_any_page_size(given: list[ParkedEntry], page: int) -> None:
     parking = parking_of(memory_store())
     parking.park(given)
     by_column = {entry.column(): entry for entry in given}
@@ -62,7 +62,7 @@ def test_all_come_back_whatever_they_are_and_however_large_a_page(given: list[Pa
 
 
 @given(holds, entries, entries)
-def test_behind_a_hold_comes_nothing_of_it_and_everything_after_it(
+def test_reading_after_a_hold_skips_its_entries_and_returns_all_later_ones(
     hold: Hold, one: ParkedEntry, other: ParkedEntry
 ) -> None:
     parking = parking_of(memory_store())
@@ -101,14 +101,14 @@ def test_the_same_write_may_be_parked_under_several_holds(store: Store) -> None:
     assert list(parking.all()) == [parked(RETENTION, 10)]
 
 
-def test_parking_it_twice_is_parking_it_once(store: Store) -> None:
+def test_parking_an_entry_twice_equals_parking_it_once(store: Store) -> None:
     parking = parking_of(store)
     for _ in range(2):
         parking.park([parked(GRACE, 10)])
     assert list(parking.all()) == [parked(GRACE, 10)]
 
 
-def test_an_entry_may_come_back_under_a_hold_it_was_released_from(store: Store) -> None:
+def test_an_entry_may_be_parked_again_under_a_hold_it_was_released_from(store: Store) -> None:
     """In a store that keeps write times, what is put must be newer than the removal before."""
     timestamps = TimestampService(store)
     parking = Parking(store, timestamps, CONSERVATIVE, 0)

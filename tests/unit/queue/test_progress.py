@@ -55,7 +55,7 @@ def test_it_is_stored_as_atlasdb_stores_it(store: Store, progress: Progress) -> 
     }
 
 
-def test_one_that_was_overtaken_returns_the_stored_value(memory: MemoryStore) -> None:
+def test_an_overtaken_sweep_returns_the_stored_value(memory: MemoryStore) -> None:
     late = Process(memory, lambda store: Progress(store).advance(CONSERVATIVE, 0, 5))
     late.step()
     Progress(memory).advance(CONSERVATIVE, 0, 9)

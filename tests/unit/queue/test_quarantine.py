@@ -35,7 +35,7 @@ def test_a_quarantined_entry_is_returned_with_its_place_its_bytes_and_the_reason
 
 
 @given(st.lists(quarantined, max_size=10, unique_by=lambda entry: entry.cell))
-def test_anything_comes_back_as_it_was(entries: list[Quarantined]) -> None:
+def test_any_entry_is_read_back_unchanged(entries: list[Quarantined]) -> None:
     quarantine = quarantine_of(memory_store())
     quarantine.add(entries)
     assert set(quarantine.all()) == set(entries)
@@ -43,7 +43,7 @@ def test_anything_comes_back_as_it_was(entries: list[Quarantined]) -> None:
     assert list(quarantine.all()) == []
 
 
-def test_setting_aside_twice_keeps_the_last_reason(store: Store) -> None:
+def test_quarantining_twice_keeps_the_last_reason(store: Store) -> None:
     quarantine = quarantine_of(store)
     quarantine.add([ENTRY])
     quarantine.add([ENTRY._replace(reason="an unknown id")])
@@ -59,13 +59,13 @@ def test_an_entry_that_was_removed_may_be_quarantined_again(store: Store) -> Non
     assert list(quarantine.all()) == [ENTRY, ENTRY._replace(shard=4)]
 
 
-def test_more_than_a_page_comes_back_whole(store: Store) -> None:
+def test_more_than_a_page_is_read_back_completely(store: Store) -> None:
     many = [ENTRY._replace(place=Cell(b"row", b"%05d" % number), start=number) for number in range(2_500)]
     quarantine_of(store).add(many)
     assert list(quarantine_of(store).all()) == many
 
 
-def test_setting_nothing_aside_takes_no_timestamp(store: Store) -> None:
+def test_quarantining_nothing_takes_no_timestamp(store: Store) -> None:
     quarantine_of(store).add([])
     quarantine_of(store).remove([])
     assert TimestampService(store).greatest() == 0

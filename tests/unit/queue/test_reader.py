@@ -65,12 +65,12 @@ class TestPartitions:
         assert reader.partitions(299 * FINE, 300 * FINE) == []
 
     @pytest.mark.parametrize(("after", "before"), [(-1, 0), (5, 5), (5, 6), (9, 3), (-1, -1)])
-    def test_between_a_timestamp_and_the_next_there_is_nothing(self, store: Store, after: int, before: int) -> None:
+    def test_there_is_nothing_between_adjacent_timestamps(self, store: Store, after: int, before: int) -> None:
         enqueue(store, (5, 1), (6, 1))
         assert reader_of(store).partitions(after, before) == []
         assert list(reader_of(store).batches(after, before)) == []
 
-    def test_far_apart_they_are_found_by_asking_and_by_scanning(
+    def test_distant_partitions_are_found_by_lookup_and_by_scan(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         far = 2_000 * 10_000_000
@@ -113,7 +113,7 @@ class TestPartitions:
 
 
 class TestBatches:
-    def test_entries_come_in_the_order_of_their_starts(self, store: Store) -> None:
+    def test_entries_are_ordered_by_their_starts(self, store: Store) -> None:
         enqueue(store, (FINE + 1, 2), (300, 1), (20, 3), (LAST, 1), (7 * FINE, 1))
         (batch,) = reader_of(store).batches(-1, 8 * FINE)
         assert starts(batch) == [20, 20, 20, 300, LAST, FINE + 1, FINE + 1, 7 * FINE]
@@ -153,19 +153,19 @@ class TestBatches:
         assert (first.partitions, first.through) == ([0], LAST)
         assert (second.partitions, second.through) == ([1], 2 * FINE - 1)
 
-    def test_what_was_dealt_with_is_not_read_again_but_its_dedicated_rows_go(self, store: Store) -> None:
+    def test_processed_entries_are_not_read_again_but_their_dedicated_rows_are_removed(self, store: Store) -> None:
         enqueue(store, (10, 9), (11, 1), (12, 2))
         (batch,) = reader_of(store).batches(11, FINE)
         assert starts(batch) == [12, 12]
         assert batch.dedicated == [(10, row) for row in dedicated_rows(10, CONSERVATIVE, 0, 3)]
 
-    def test_of_an_unfinished_partition_no_more_is_read_than_needed(self, store: Store) -> None:
+    def test_an_unfinished_partition_is_read_only_as_far_as_needed(self, store: Store) -> None:
         enqueue(store, (10, 9), (11, 1), (12, 2), (13, 1))
         (batch,) = reader_of(store).batches(10, 13)
         assert starts(batch) == [11, 12, 12]
         assert batch.dedicated == []
 
-    def test_a_column_that_cannot_be_read_comes_without_a_start(self, store: Store) -> None:
+    def test_an_unreadable_column_has_no_start(self, store: Store) -> None:
         enqueue(store, (10, 1))
         row = shared_row(0, CONSERVATIVE, 0)
         broken = [b"\x0b", cells_column(FINE, 0), cells_column(12, -65), cells_column(13, 0) + b"\0"]
@@ -176,7 +176,7 @@ class TestBatches:
 
 
 class TestDedicatedRows:
-    def test_their_entries_come_at_the_place_of_the_reference(self, store: Store) -> None:
+    def test_their_entries_are_read_at_the_position_of_the_reference(self, store: Store) -> None:
         enqueue(store, (10, 1), (11, 9), (12, 1))
         (batch,) = reader_of(store).batches(-1, 100)
         assert starts(batch) == [10, *[11] * 9, 12]
@@ -196,7 +196,7 @@ class TestDedicatedRows:
         assert third in [row for rows in used[: passed + 1] for row in rows]
         assert all((batch.through or 0) < 11 for batch in batches[:passed])
 
-    def test_rows_that_are_missing_are_taken_for_empty_and_named_all_the_same(self, store: Store) -> None:
+    def test_missing_rows_count_as_empty_and_are_named(self, store: Store) -> None:
         enqueue(store, (11, 9))
         rows = dedicated_rows(11, CONSERVATIVE, 0, 3)
         store.delete_rows(QUEUE_CELLS, [rows[0], rows[2]])

@@ -54,8 +54,8 @@ def marks(store: Store) -> set[Cell]:
     return {cell for cell, _ in store.scan(QUEUE_TIMESTAMPS, MAX_TS).items}
 
 
-class TestWhereWritesGo:
-    def test_a_write_is_marked_and_entered_at_its_start(self, store: Store) -> None:
+class TestRowsOfWrites:
+    def test_a_write_is_marked_and_recorded_at_its_start(self, store: Store) -> None:
         start = 10_050_007
         QueueWriter(store).enqueue(start, {TABLE: {Cell(b"r", b"c"): b"v", Cell(b"r", b"d"): b""}}, TABLES)
         assert marks(store) == {Cell(timestamps_row(0, 1, CONSERVATIVE), var_long(201))}
@@ -82,7 +82,7 @@ class TestWhereWritesGo:
         assert queued(store) == {}
         assert marks(store) == set()
 
-    def test_nothing_written_is_nothing_queued(self, store: Store) -> None:
+    def test_a_transaction_without_writes_queues_nothing(self, store: Store) -> None:
         recorder = Recorder(store)
         QueueWriter(recorder.store).enqueue(5, {}, {})
         assert recorder.steps == []
@@ -132,12 +132,12 @@ class TestWhereWritesGo:
 
 
 class TestTheLimit:
-    def test_as_many_as_fit_are_taken(self, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_as_many_writes_as_fit_are_accepted(self, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 2)
         QueueWriter(memory).enqueue(5, {TABLE: cells(128)}, TABLES)
         assert queued(memory)[shared_row(0, CONSERVATIVE, 0)] == [(5, -64)]
 
-    def test_one_more_is_refused_before_anything_is_queued(
+    def test_one_write_too_many_is_refused_before_anything_is_queued(
         self, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(writer_module, "DEDICATED_WRITES", 2)
@@ -185,7 +185,7 @@ class TestOrder:
             with pytest.raises(ProcessCrashed):
                 QueueWriter(dying).enqueue(5, {TABLE: cells(60)}, TABLES)
             found = queued(store)
-            assert marks(store), "whatever is there, the mark leads to it"
+            assert marks(store), "the mark leads to all that is stored"
             assert bool(found) == (puts > 1)
             if found:
                 assert found.pop(shared_row(0, CONSERVATIVE, 0)) == [(5, -2)]
@@ -230,7 +230,7 @@ class TestWithdrawing:
         writer.withdraw(5, {TABLE: cells(60)}, TABLES)
         assert recorder.steps == [("delete_rows", CELLS), ("delete_versions", CELLS)]
 
-    def test_what_was_never_queued_can_be_withdrawn(self, store: Store) -> None:
+    def test_withdrawing_unqueued_entries_is_no_error(self, store: Store) -> None:
         QueueWriter(store).withdraw(5, {TABLE: cells(60), QUIET: cells(1)}, TABLES)
         assert queued(store) == {}
 

@@ -1,4 +1,4 @@
-"""What a Spark job needs around it, and how it says that something is missing."""
+"""The environment that a Spark job needs, and how it reports what is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from spark_jobs.environment import TARGETED_SWEEP, java_problem, spark_environment, spark_submit
 
 
-def program_that_says(version: str, folder: Path) -> str:
+def program_that_prints(version: str, folder: Path) -> str:
     """It answers as `java -version` does: on stderr."""
     program = folder / "java"
     program.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
@@ -20,7 +20,7 @@ def program_that_says(version: str, folder: Path) -> str:
     return str(program)
 
 
-def test_the_java_of_this_machine_will_do() -> None:
+def test_the_java_of_this_machine_is_sufficient() -> None:
     assert java_problem() is None
 
 
@@ -39,15 +39,15 @@ def test_a_missing_java_is_a_problem() -> None:
     ],
 )
 def test_a_java_that_is_too_old_is_named(version: str, reason: str, found: int | None, tmp_path: Path) -> None:
-    program = program_that_says(version, tmp_path)
+    program = program_that_prints(version, tmp_path)
     problem = java_problem(program)
     assert problem is not None
     assert (problem.reason, problem.details["program"], problem.details["version"]) == (reason, program, found)
 
 
 @pytest.mark.parametrize("version", ['openjdk version "17.0.10" 2024-01-16', 'openjdk version "21" 2023-09-19'])
-def test_a_java_that_is_new_enough_will_do(version: str, tmp_path: Path) -> None:
-    assert java_problem(program_that_says(version, tmp_path)) is None
+def test_a_java_that_is_new_enough_is_accepted(version: str, tmp_path: Path) -> None:
+    assert java_problem(program_that_prints(version, tmp_path)) is None
 
 
 def test_workers_run_on_the_python_of_the_driver() -> None:
@@ -75,6 +75,6 @@ def test_an_archive_of_classes_is_used_where_there_is_one(tmp_path: Path) -> Non
 
 
 def options_of(environment: dict[str, str]) -> dict[str, str]:
-    """Options of Java, with what stands behind the first sign of equality."""
+    """Options of Java, with the text after the first equals sign."""
     parts = (option.partition("=") for option in environment["SPARK_SUBMIT_OPTS"].split())
     return {name: value for name, _, value in parts}

@@ -40,7 +40,7 @@ def arguments(**given: Any) -> list[str]:
 def legacy(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> LegacySweep:
     monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
     sqlite.create_table(TABLE, TableMetadata(SweepStrategy.THOROUGH))
-    return LegacySweep(sqlite, Settings(), SystemClock(), "somebody")
+    return LegacySweep(sqlite, Settings(), SystemClock(), "alice")
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_what_can_not_be_done_is_one_sentence_and_changes_nothing(
     assert sqlite.scan_registers(LEGACY_SWEEPS).items == []
 
 
-def test_a_table_that_somebody_sweeps_is_left_to_them(legacy: LegacySweep, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_with_an_active_run_is_refused(legacy: LegacySweep, capsys: pytest.CaptureFixture[str]) -> None:
     run = legacy.start(LegacyOrder(TABLE))
     error = failure_of(main, arguments())
     assert isinstance(error, AlreadyExists)
-    assert (error.exit_code, error.details["run"], error.details["owner"]) == (EXIT_CONFLICT, run.id, "somebody")
+    assert (error.exit_code, error.details["run"], error.details["owner"]) == (EXIT_CONFLICT, run.id, "alice")
     assert run.id in capsys.readouterr().err
 
 
@@ -90,11 +90,11 @@ def test_a_run_whose_ranges_are_done_is_finished_without_spark(
     standing = legacy.standing(TABLE)
     assert standing
     assert (standing.run.state, standing.run.owner) == ("finished", "another")
-    entered = Tally(sqlite).read()
-    assert [series.job for series in entered.series] == ["legacy"], "counted like any other, whoever submitted it"
+    recorded = Tally(sqlite).read()
+    assert [series.job for series in recorded.series] == ["legacy"], "counted like any other, whatever submitted it"
 
 
-def test_what_nobody_is_at_work_on_any_more_is_gone_on_with_by_the_same_command(
+def test_an_abandoned_run_is_resumed_by_the_same_command(
     legacy: LegacySweep, sqlite: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = legacy.start(LegacyOrder(TABLE))

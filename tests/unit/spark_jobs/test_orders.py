@@ -1,4 +1,4 @@
-"""What a task says in an order and a job does: the attempt that it counts under, the horizon that it sweeps to."""
+"""The order of a task as the job applies it: the attempt that it counts under, the horizon that it sweeps to."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_a_job_that_was_given_none_is_a_run_of_its_own(job: str) -> None:
 
 
 @pytest.mark.parametrize("numbers", ['"first", -1', '1, "none"'])
-def test_what_is_no_number_is_refused(numbers: str) -> None:
+def test_an_argument_that_is_not_a_number_is_refused(numbers: str) -> None:
     with pytest.raises(BadValue) as refused:
         SweepJob.parse(f'{{"strategy": "thorough", "shard": 0, "attempt": ["a_dag", "monday", "a.task", {numbers}]}}')
     assert refused.value.field == "attempt"
 
 
 class TestAMeasuredHorizon:
-    """A document may say anything; what it says can only make a sweep stop earlier."""
+    """A document may contain any timestamp; it can only lower the sweep timestamp."""
 
     SETTINGS = Settings(retention_s=0)
 
@@ -80,7 +80,7 @@ class TestAMeasuredHorizon:
         found = self.order(measured).horizon(store, self.SETTINGS, clock)
         assert found.sweep_ts <= TimestampService(store).greatest() < measured.sweep_ts
 
-    def test_is_lowered_by_a_timestamp_that_a_person_gives(self, store: Store, clock: ManualClock) -> None:
+    def test_a_given_timestamp_lowers_a_measured_horizon(self, store: Store, clock: ManualClock) -> None:
         order = self.order(Horizon(100, clock.now_ms()), stop_at=50)
         assert order.horizon(store, self.SETTINGS, clock).sweep_ts == 50
 

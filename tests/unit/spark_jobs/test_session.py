@@ -28,11 +28,11 @@ def test_an_error_in_a_worker_keeps_its_sentence_its_code_and_its_exit_code() ->
     assert (found.code, found.exit_code) == ("unavailable", EXIT_UNAVAILABLE)
 
 
-def test_an_error_that_is_none_of_ours_is_not_explained_away() -> None:
+def test_a_foreign_error_is_raised_unchanged() -> None:
     assert cause_of(PySparkException("ValueError: sweep_tasks.errors is not to blame")) is None
 
 
-def test_a_spark_that_can_not_start_its_java_says_so() -> None:
+def test_spark_without_java_is_reported() -> None:
     found = cause_of(PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={}))
     assert isinstance(found, ProgramMissing)
     assert (found.field, found.reason) == ("java", "ended")

@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
         ("--store sqlite:////no/such/store.db", StoreMissing, EXIT_UNAVAILABLE, "store", "missing_file"),
     ],
 )
-def test_what_can_not_be_exported_is_one_sentence_and_leaves_no_export(
+def test_a_refused_export_is_one_sentence_and_leaves_no_files(
     swept: Store,
     folder: Path,
     capsys: pytest.CaptureFixture[str],
@@ -82,10 +82,10 @@ def test_what_can_not_be_exported_is_one_sentence_and_leaves_no_export(
 ) -> None:
     error = failure_of(main, arguments(folder, given))
     assert (type(error), error.exit_code, error.field, error.reason) == (kind, exit_code, field, reason)
-    said = capsys.readouterr()
-    assert said.err == f"error: {error}\n"
-    assert len(said.err.splitlines()) == 1
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert output.err == f"error: {error}\n"
+    assert len(output.err.splitlines()) == 1
+    assert output.out == ""
     assert [each.parent.name for each in folder.glob("*/manifest.json")] == ["60"]
 
 
@@ -99,7 +99,7 @@ def test_what_can_not_be_exported_is_one_sentence_and_leaves_no_export(
         ({"since": "{folder}/50"}, {"folder": "{folder}/50", "needed_by": None}),
     ],
 )
-def test_the_error_has_what_is_in_the_way(
+def test_the_error_names_the_obstacle(
     swept: Store, folder: Path, given: dict[str, Any], names: dict[str, object]
 ) -> None:
     error = failure_of(main, arguments(folder, given))
@@ -117,9 +117,7 @@ def arguments(folder: Path, given: dict[str, Any] | str) -> list[str]:
     return ["--order", json.dumps(order).replace("{folder}", str(folder)), *others]
 
 
-def test_an_export_that_is_there_is_told_about_again(
-    swept: Store, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_export_is_reported_again(swept: Store, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its timestamp need not be readable any more."""
     Thresholds(swept).raise_strategy(SweepStrategy.CONSERVATIVE, 90)
     file = folder / "summary.json"

@@ -53,15 +53,13 @@ def test_what_is_not_a_table_with_its_keyspace_is_refused(
     assert not (tmp_path / "lines").exists()
 
 
-def test_a_place_for_the_lines_that_is_not_there_is_named(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_output_folder_is_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     error = failure_of(main, arguments(data, tmp_path / "none" / "lines", "ks.other"))
     assert (type(error), error.exit_code, error.field) == (BadValue, 2, "to")
     assert str(tmp_path / "none" / "lines") in capsys.readouterr().err
 
 
-def test_files_that_are_gone_or_damaged_are_told_apart_and_do_not_stop_the_others(data: Path, tmp_path: Path) -> None:
+def test_missing_and_damaged_files_are_distinguished_and_do_not_stop_the_others(data: Path, tmp_path: Path) -> None:
     tools = Tools((sys.executable, "-c", "print('not a dump')"))
     node = Node("files", (data,), HERE, tools)
     order = Order(node, {"ks.t": PhysicalTable("ks", "t", 10, {})}, 1_000, tmp_path / "cache", tmp_path / "lines")
@@ -74,7 +72,7 @@ def test_files_that_are_gone_or_damaged_are_told_apart_and_do_not_stop_the_other
 
 
 @pytest.mark.parametrize("missing", ["data", "tables", "gc-grace", "to"])
-def test_without_a_node_everything_has_to_be_given(data: Path, tmp_path: Path, missing: str) -> None:
+def test_without_a_node_all_arguments_are_required(data: Path, tmp_path: Path, missing: str) -> None:
     given = arguments(data, tmp_path / "lines", "ks.t")
     at = given.index(f"--{missing}")
     error = failure_of(main, given[:at] + given[at + 2 :])

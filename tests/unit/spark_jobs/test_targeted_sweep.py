@@ -41,13 +41,13 @@ def arguments(*others: str, **given: Any) -> list[str]:
 
 def swept(capsys: pytest.CaptureFixture[str], *others: str, **given: Any) -> dict[str, Any]:
     code = main(arguments(*others, **given))
-    said = capsys.readouterr()
-    assert code == 0, said.err
-    document: dict[str, Any] = json.loads(said.out.splitlines()[-1])
+    output = capsys.readouterr()
+    assert code == 0, output.err
+    document: dict[str, Any] = json.loads(output.out.splitlines()[-1])
     return document
 
 
-def test_nothing_to_do_is_a_summary_too(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_nothing_to_do_prints_a_summary(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
     summary = swept(capsys, stop_at=4_000)
     assert summary["engine"] == "idle"
     assert (summary["strategy"], summary["shard"], summary["sweep_ts"]) == ("thorough", 0, 4_000)
@@ -55,7 +55,7 @@ def test_nothing_to_do_is_a_summary_too(history: Store, capsys: pytest.CaptureFi
     assert Progress(history).of(THOROUGH, 0) == 3_999
 
 
-def test_the_summary_file_holds_what_was_printed_and_nothing_lies_beside_it(
+def test_the_summary_file_has_the_printed_text_and_no_draft_remains(
     history: Store, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "summaries"
@@ -66,13 +66,13 @@ def test_the_summary_file_holds_what_was_printed_and_nothing_lies_beside_it(
 
 
 @pytest.mark.parametrize("until", ["1970-01-01T03:00:00+00:00", "1970-01-01T05:00:00+02:00", "1970-01-01T03:00:00Z"])
-def test_a_run_goes_as_far_as_the_end_of_its_interval(
+def test_a_run_sweeps_up_to_the_end_of_its_interval(
     until: str, history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert swept(capsys, until=until)["sweep_ts"] == 3_000
 
 
-def test_a_timestamp_to_stop_at_lowers_how_far_it_goes_and_never_raises_it(
+def test_a_given_timestamp_lowers_the_sweep_timestamp_and_never_raises_it(
     history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     until = "1970-01-01T03:00:00Z"
@@ -80,7 +80,7 @@ def test_a_timestamp_to_stop_at_lowers_how_far_it_goes_and_never_raises_it(
     assert swept(capsys, until=until, stop_at=4_000)["sweep_ts"] == 3_000
 
 
-def test_a_store_that_is_named_stands_above_the_setting(
+def test_a_store_argument_overrides_the_setting(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SWEEPFLOW_STORE", "sqlite:////no/such/store.db")
@@ -88,16 +88,14 @@ def test_a_store_that_is_named_stands_above_the_setting(
     assert main(arguments("--store", sqlite_url)) == 0
 
 
-def test_a_dry_run_tells_and_changes_nothing(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_and_changes_nothing(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
     summary = swept(capsys, dry_run=True, stop_at=4_000)
     assert summary["dry_run"]
     assert Progress(history).of(THOROUGH, 0) == -1
     assert Thresholds(history).of_strategy(THOROUGH) == 0
 
 
-def test_a_dry_run_may_ask_about_a_shard_that_is_yet_to_come(
-    history: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_accepts_a_shard_that_does_not_exist_yet(history: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert swept(capsys, shard=1, dry_run=True)["shard"] == 1
 
 
@@ -118,7 +116,7 @@ def test_a_dry_run_may_ask_about_a_shard_that_is_yet_to_come(
         ({"max_entires": 5}, "max_entires", None),
     ],
 )
-def test_an_order_that_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
+def test_an_invalid_order_is_refused_in_one_sentence_and_changes_nothing(
     given: dict[str, Any], field: str, reason: str | None, history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_refused(arguments(**given), field, reason, history, capsys)
@@ -134,7 +132,7 @@ def test_an_order_that_makes_no_sense_is_refused_in_one_sentence_and_changes_not
         (["--summary", "/"], "summary", None),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_refused_in_one_sentence_and_changes_nothing(
+def test_an_invalid_argument_is_refused_in_one_sentence_and_changes_nothing(
     others: list[str], field: str, reason: str | None, history: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_refused(arguments(*others), field, reason, history, capsys)
@@ -146,15 +144,15 @@ def check_refused(
     before = ClockHistory(history).last()
     error = failure_of(main, given)
     assert (type(error), error.exit_code, error.field, error.reason) == (BadValue, EXIT_BAD_INPUT, field, reason)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == f"error: {error}\n"
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == f"error: {error}\n"
+    assert output.err.count("\n") == 1
     assert ClockHistory(history).last() == before
     assert Progress(history).of(THOROUGH, 0) == -1
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_store_is_not_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:///{tmp_path}/typing-error.db"
     error = failure_of(main, arguments("--store", url))
     assert (type(error), error.exit_code) == (StoreMissing, EXIT_UNAVAILABLE)

@@ -27,7 +27,7 @@ def test_the_first_window_is_small_and_the_next_as_large_as_the_first_one_sugges
     assert windows.left == list(range(54, 100))
 
 
-def test_a_window_that_held_nothing_lets_the_next_grow_but_not_without_end() -> None:
+def test_an_empty_window_lets_the_next_one_grow_up_to_a_limit() -> None:
     windows = Windows(list(range(1_000)), entries=1_000, first=2)
     walk = iter(windows)
     next(walk)
@@ -43,19 +43,19 @@ def test_a_window_is_never_empty() -> None:
     assert next(walk) == [8]
 
 
-def test_what_fits_into_one_batch_is_not_cut() -> None:
+def test_entries_that_fit_one_batch_are_not_split() -> None:
     (only,) = cuts([(10, 3), (60_000, 4)], 7, [0, 1], before=100_000)
     assert only == Cut(None, None, 7, 99_999, [0, 1])
     assert only.is_whole
 
 
-def test_a_batch_that_ends_a_partition_takes_the_partition_along() -> None:
+def test_a_batch_that_ends_a_partition_completes_it() -> None:
     first, second = cuts([(10, 3), (60_000, 4)], 5, [0, 1], before=70_000)
     assert first == Cut(None, 10, 3, 49_999, [0])
     assert second == Cut(10, None, 4, 69_999, [1])
 
 
-def test_a_start_is_never_cut_even_if_it_is_larger_than_a_batch() -> None:
+def test_a_start_is_never_split_even_if_it_is_larger_than_a_batch() -> None:
     assert [cut.entries for cut in cuts([(1, 2), (2, 90), (3, 2)], 5, [0], before=100)] == [2, 90, 2]
 
 
@@ -63,7 +63,7 @@ starts = st.lists(st.tuples(st.integers(0, 6 * FINE), st.integers(1, 9)), unique
 
 
 @given(starts, st.integers(1, 20), st.integers(1, 7 * FINE))
-def test_cuts_are_those_of_the_reader_that_works_in_process(
+def test_batches_end_where_those_of_the_in_process_reader_do(
     by_start: list[tuple[int, int]], size: int, before: int
 ) -> None:
     store = memory_store()
@@ -82,10 +82,10 @@ def test_cuts_are_those_of_the_reader_that_works_in_process(
 
 
 @given(st.integers(1, 9), st.binary(max_size=4))
-def test_stretches_of_a_row_cover_every_column_once(parts: int, column: bytes) -> None:
+def test_parts_of_a_row_cover_every_column_once(parts: int, column: bytes) -> None:
     assert sum(column in stretch for stretch in stretches(parts)) == 1
 
 
-def test_stretches_share_a_full_row_evenly() -> None:
+def test_parts_share_a_full_row_evenly() -> None:
     found = [sum(var_long(n) in stretch for n in range(FINE)) for stretch in stretches(4)]
     assert found == [FINE // 4] * 4

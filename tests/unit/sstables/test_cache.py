@@ -68,7 +68,7 @@ def counting(tmp_path: Path, dump: str) -> tuple[Tools, Path]:
     return Tools((sys.executable, "-c", script)), notes
 
 
-def test_what_is_kept_is_found_again(cache: Cache) -> None:
+def test_a_stored_measurement_is_found_again(cache: Cache) -> None:
     assert cache.find(IDENTITY) is None
     cache.keep(IDENTITY, MEASURED)
     assert cache.find(IDENTITY) == MEASURED
@@ -78,12 +78,12 @@ def test_what_is_kept_is_found_again(cache: Cache) -> None:
 @pytest.mark.parametrize(
     "changed", [{"size": 4_097}, {"modified_ns": 1}, {"generation": "2"}, {"path": "/data/ks/t/nb-2-big-Data.db"}]
 )
-def test_another_file_in_its_place_is_not_taken_for_it(cache: Cache, changed: dict[str, object]) -> None:
+def test_a_replaced_file_is_not_confused_with_the_measured_one(cache: Cache, changed: dict[str, object]) -> None:
     cache.keep(IDENTITY, MEASURED)
     assert cache.find(IDENTITY._replace(**changed)) is None  # type: ignore[arg-type]
 
 
-def test_a_later_measurement_takes_the_place_of_the_former(cache: Cache) -> None:
+def test_a_later_measurement_replaces_the_earlier_one(cache: Cache) -> None:
     cache.keep(IDENTITY, MEASURED)
     cache.keep(IDENTITY, replace(MEASURED, rows=11))
     assert cache.find(IDENTITY) == replace(MEASURED, rows=11)
@@ -91,7 +91,7 @@ def test_a_later_measurement_takes_the_place_of_the_former(cache: Cache) -> None
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format":1}', "null"])
-def test_a_damaged_one_is_measured_anew(cache: Cache, damage: str) -> None:
+def test_a_damaged_cache_entry_is_measured_again(cache: Cache, damage: str) -> None:
     cache.keep(IDENTITY, MEASURED)
     (file,) = cache.folder.iterdir()
     file.write_text(damage)
@@ -100,7 +100,7 @@ def test_a_damaged_one_is_measured_anew(cache: Cache, damage: str) -> None:
     assert cache.find(IDENTITY) == MEASURED
 
 
-def test_one_that_another_version_wrote_is_not_used(cache: Cache) -> None:
+def test_a_measurement_of_another_version_is_not_used(cache: Cache) -> None:
     cache.keep(IDENTITY, MEASURED)
     (file,) = cache.folder.iterdir()
     kept = json.loads(file.read_text())
@@ -109,7 +109,7 @@ def test_one_that_another_version_wrote_is_not_used(cache: Cache) -> None:
     assert cache.find(IDENTITY) is None
 
 
-def test_many_may_write_and_read_at_once_and_nobody_sees_half_of_it(cache: Cache) -> None:
+def test_concurrent_readers_and_writers_never_see_a_partial_entry(cache: Cache) -> None:
     cache.keep(IDENTITY, MEASURED)
 
     def work(number: int) -> bool:
@@ -130,7 +130,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert isinstance(refused.value.__cause__, OSError)
 
 
-def test_what_was_kept_of_files_that_are_gone_is_forgotten_and_other_nodes_are_left_alone(
+def test_measurements_of_missing_files_are_forgotten_and_those_of_other_nodes_stay(
     cache: Cache, sstable: SSTable
 ) -> None:
     elsewhere = IDENTITY._replace(path=f"ssh node2:{IDENTITY.path}")

@@ -49,7 +49,7 @@ def test_a_damaged_header_is_refused(sstable: SSTable, header: bytes) -> None:
     assert (refused.value.file, refused.value.reason) == (sstable.data, "bad_compression_info")
 
 
-def test_a_file_that_is_gone_has_no_chunks(sstable: SSTable) -> None:
+def test_a_missing_file_has_no_chunks(sstable: SSTable) -> None:
     sstable.data.unlink()
     with pytest.raises(SSTableGone):
         chunks_of(sstable)

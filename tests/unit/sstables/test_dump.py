@@ -39,7 +39,7 @@ def flat(partitions: list[Entry]) -> list[tuple[str, Entry]]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, 10_000])
-def test_it_does_not_matter_where_the_pieces_are_cut(size: int) -> None:
+def test_the_result_does_not_depend_on_the_chunking(size: int) -> None:
     whole = text(*TWO)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
     assert list(parsed(lambda _: pieces.pop(0) if pieces else "")) == flat(TWO)
@@ -49,21 +49,21 @@ def test_one_indented_array_is_read_as_lines_are() -> None:
     assert list(parsed(reading(json.dumps(TWO, indent=2)))) == flat(TWO)
 
 
-def test_text_that_looks_like_structure_is_a_value_all_the_same() -> None:
+def test_text_that_resembles_structure_is_parsed_as_a_value() -> None:
     row = {**live(20), "cells": [{"name": 'x"]}', "value": '}]} , "rows" : [\\'}]}
     assert list(parsed(reading(text(partition(0, row), partition(60))))) == flat([partition(0, row), partition(60)])
 
 
 @pytest.mark.parametrize("cut", range(1, len(text(TWO[0])), 13))
-def test_a_dump_that_ends_too_early_is_not_taken_for_a_whole_one(cut: int) -> None:
+def test_a_truncated_dump_is_an_error(cut: int) -> None:
     with pytest.raises(MalformedDump):
         list(parsed(reading(text(TWO[0])[:cut])))
 
 
-@pytest.mark.parametrize("said", ["", "Unknown argument", "[", "{}]", '{"rows":5}', '{"rows":[1]}', "[]x", "7"])
-def test_what_is_not_a_dump_is_refused(said: str) -> None:
+@pytest.mark.parametrize("output", ["", "Unknown argument", "[", "{}]", '{"rows":5}', '{"rows":[1]}', "[]x", "7"])
+def test_what_is_not_a_dump_is_refused(output: str) -> None:
     with pytest.raises(MalformedDump):
-        list(parsed(reading(said)))
+        list(parsed(reading(output)))
 
 
 def test_of_a_partition_larger_than_memory_no_more_is_held_than_a_few_rows() -> None:
@@ -97,14 +97,14 @@ class TestTheProgram:
         script = f"import sys; assert sys.argv[1:] == [{str(sstable.data)!r}, '-t', '-l']; print({text(*TWO)!r})"
         assert list(entries_of(sstable, printing(script))) == flat(TWO)
 
-    def test_that_is_not_there_is_named(self, sstable: SSTable) -> None:
+    def test_a_missing_program_is_named(self, sstable: SSTable) -> None:
         with pytest.raises(BadValue) as refused:
             list(entries_of(sstable, Tools(("/no/such/tool",))))
         assert refused.value.field == "sstabledump"
         assert "/no/such/tool" in str(refused.value)
         assert isinstance(refused.value.__cause__, FileNotFoundError)
 
-    def test_that_fails_is_reported_without_the_data_it_speaks_of(self, sstable: SSTable) -> None:
+    def test_a_failing_program_is_reported_without_data(self, sstable: SSTable) -> None:
         complaint = "ERROR Fatal error parsing partition: 736563726574 org.x.CorruptSSTableException: secret at 5"
         script = f"import sys; print({text(*TWO)!r}); print({complaint!r}, file=sys.stderr); sys.exit(1)"
         with pytest.raises(SSTableUnreadable) as caught:
@@ -114,34 +114,34 @@ class TestTheProgram:
         assert "736563726574" not in str(caught.value)
         assert "secret" not in str(caught.value)
 
-    def test_that_stops_in_the_middle_is_a_failure_though_it_says_nothing(self, sstable: SSTable) -> None:
+    def test_a_program_that_stops_in_the_middle_is_a_failure(self, sstable: SSTable) -> None:
         with pytest.raises(SSTableUnreadable) as caught:
             list(entries_of(sstable, printing(f"print({text(*TWO)[:-9]!r})")))
         assert caught.value.reason == "incomplete"
 
-    def test_that_fails_before_it_says_anything_is_told_with_its_exit_code(self, sstable: SSTable) -> None:
+    def test_a_program_that_fails_without_output_is_reported_with_its_exit_code(self, sstable: SSTable) -> None:
         with pytest.raises(SSTableUnreadable) as caught:
             list(entries_of(sstable, printing("import sys; print('not found', file=sys.stderr); sys.exit(127)")))
         assert (caught.value.file, caught.value.reason) == (sstable.data, "exit_127")
         assert "127" in str(caught.value).replace(str(sstable.data), "")
 
-    def test_that_fails_in_the_middle_is_told_with_its_exit_code(self, sstable: SSTable) -> None:
+    def test_a_program_that_fails_in_the_middle_is_reported_with_its_exit_code(self, sstable: SSTable) -> None:
         with pytest.raises(SSTableUnreadable) as caught:
             list(entries_of(sstable, printing(f"import sys; print({text(*TWO)[:-9]!r}); sys.exit(3)")))
         assert caught.value.reason == "exit_3"
 
-    def test_that_talks_on_of_something_else_is_not_waited_for(self, sstable: SSTable) -> None:
+    def test_a_program_that_continues_with_other_output_is_not_waited_for(self, sstable: SSTable) -> None:
         with pytest.raises(SSTableUnreadable) as caught:
             list(entries_of(sstable, printing("while True: print('help')")))
         assert caught.value.reason == "incomplete"
 
-    def test_that_fails_because_the_file_is_gone_is_reported_as_that(self, sstable: SSTable) -> None:
+    def test_a_failure_because_of_a_missing_file_is_reported_as_that(self, sstable: SSTable) -> None:
         script = f"import os, sys; os.unlink({str(sstable.data)!r}); sys.exit(1)"
         with pytest.raises(SSTableGone) as caught:
             list(entries_of(sstable, printing(script)))
         assert caught.value.file == sstable.data
 
-    def test_is_ended_when_nobody_reads_on(self, sstable: SSTable) -> None:
+    def test_the_program_is_ended_when_its_output_is_not_read_further(self, sstable: SSTable) -> None:
         endless = f"import sys\nprint({text(partition(0))[:-2]!r})\nwhile True: print({json.dumps(live(9)) + ','!r})"
         entries = entries_of(sstable, printing(endless))
         assert next(iter(entries))[0] == "partition"

@@ -68,7 +68,7 @@ def test_damaged_statistics_are_refused(sstable: SSTable, content: bytes) -> Non
     assert (refused.value.file, refused.value.reason) == (sstable.data, "bad_statistics")
 
 
-def test_missing_statistics_are_told_from_a_file_that_is_gone(sstable: SSTable) -> None:
+def test_missing_statistics_are_distinguished_from_a_missing_file(sstable: SSTable) -> None:
     with pytest.raises(SSTableUnreadable) as refused:
         encoding_of(sstable)
     assert (refused.value.file, refused.value.reason) == (sstable.data, "no_statistics")

@@ -1,4 +1,4 @@
-"""What of an entry is dead, and since when."""
+"""Which parts of an entry are tombstones, and since when."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_bounds_of_deleted_ranges_are_tombstones() -> None:
     assert reading_of_marker(bound("start", 700)) == reading_of_marker(bound("end", 700)) == DeadParts((700,), 100)
 
 
-def test_where_one_range_ends_as_the_next_begins_one_tombstone_goes_when_both_may() -> None:
+def test_one_tombstone_between_adjacent_ranges_is_droppable_when_both_are() -> None:
     assert reading_of_marker(boundary(start_s=800, end_s=700)) == DeadParts((800,), 100)
     assert reading_of_marker(boundary(start_s=700, end_s=900)) == DeadParts((900,), 100)
 

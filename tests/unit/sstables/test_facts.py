@@ -1,4 +1,4 @@
-"""What a file tells of its tombstones."""
+"""Facts about the tombstones of a file."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep_tasks.sstables.tombstones import MOST_WRITE_TIMES, FileFacts, WrittenTombstones, join_write_times
-from tests.unit.compaction.proving import facts, places
+from tests.unit.compaction.file_facts import facts, places
 
 
-def test_it_comes_back_from_json_as_it_was() -> None:
-    told = facts("a", written={5: 7, 9: 1}, waiting=3, tombstones_at=[1, 2], partitions_at=[1, 2, 3])
-    assert FileFacts.from_json(json.loads(json.dumps(told.as_json()))) == told
+def test_it_is_parsed_from_its_own_json_unchanged() -> None:
+    reported = facts("a", written={5: 7, 9: 1}, waiting=3, tombstones_at=[1, 2], partitions_at=[1, 2, 3])
+    assert FileFacts.from_json(json.loads(json.dumps(reported.as_json()))) == reported
 
 
 def test_tombstones_written_before_a_moment_are_those_strictly_before_it() -> None:
-    told = facts("a", written={5: 7, 9: 1})
-    assert [told.written_before(moment) for moment in (5, 6, 9, 10)] == [0, 7, 7, 8]
-    assert (told.tombstones, told.last_written) == (8, 9)
+    reported = facts("a", written={5: 7, 9: 1})
+    assert [reported.written_before(moment) for moment in (5, 6, 9, 10)] == [0, 7, 7, 8]
+    assert (reported.tombstones, reported.last_written) == (8, 9)
 
 
 def test_files_meet_where_one_has_tombstones_and_the_other_a_partition() -> None:
@@ -41,7 +41,7 @@ def test_joined_write_times_are_few_none_is_lost_and_none_counts_as_written_earl
 
 
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), max_size=40), st.sets(st.integers(-(2**63), 2**63 - 1), max_size=40))
-def test_two_that_do_not_meet_have_no_token_in_common(one: set[int], other: set[int]) -> None:
+def test_disjoint_files_have_no_common_token(one: set[int], other: set[int]) -> None:
     meets = places(one, 8).meets(places(other, 3))
     assert meets or not one & other
     if len(one) <= 8 and len(other) <= 3:

@@ -1,4 +1,4 @@
-"""Whatever Cassandra's tools print, or others in their place, is read or ends in an error of ours.
+"""Any output of Cassandra's tools, or of others in their place, is parsed or raises an error of ours.
 
 A dump that the real sstabledump has printed is cut, mixed up and filled with values of all kinds, as text and as JSON.
 """
@@ -56,7 +56,7 @@ def edited(draw: st.DrawFn, original: str) -> str:
 
 @st.composite
 def filled_otherwise(draw: st.DrawFn) -> str:
-    """JSON all the same, with some of its values replaced or left out."""
+    """Valid JSON with some of its values replaced or left out."""
     partitions = json.loads(json.dumps(PARTITIONS))
     for _ in range(draw(st.integers(1, 3))):
         holder, name = draw(st.sampled_from(list(places(partitions))))
@@ -141,7 +141,7 @@ def test_metadata_that_is_not_understood_is_an_error_of_ours(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "output",
     [
         b"\xff\xfe\x00",
         DUMP.encode()[: len(DUMP) // 2],
@@ -151,11 +151,11 @@ def test_metadata_that_is_not_understood_is_an_error_of_ours(text: str) -> None:
         b'{"partition": "key"}',
     ],
 )
-def test_it_arrives_from_a_program_as_the_same_error(tmp_path: Path, said: bytes) -> None:
+def test_malformed_program_output_raises_the_same_error(tmp_path: Path, output: bytes) -> None:
     folder = tmp_path / "ks" / f"t-{'0' * 32}"
     folder.mkdir(parents=True)
     (folder / "nb-1-big-Data.db").write_bytes(b"x")
-    (tmp_path / "said").write_bytes(said)
+    (tmp_path / "output").write_bytes(output)
     with pytest.raises(SweepflowError) as refused:
         list(entries_of(SSTable.at(folder / "nb-1-big-Data.db"), Tools(("sh", "-c", f"cat {tmp_path}/said"))))
     assert isinstance(refused.value, SSTableUnreadable)
@@ -175,7 +175,7 @@ def test_it_arrives_from_a_program_as_the_same_error(tmp_path: Path, said: bytes
         (("rows",), [{"type": "row", "position": 0, "liveness_info": {"tstamp": HUGE, "ttl": 1, "expires_at": "1"}}]),
     ],
 )
-def test_values_that_python_would_stumble_over(where: tuple[str, ...], value: Any) -> None:
+def test_values_that_are_hard_to_parse(where: tuple[str, ...], value: Any) -> None:
     partition = json.loads(json.dumps(PARTITIONS[0]))
     holder = partition
     for name in where[:-1]:

@@ -123,7 +123,7 @@ class TestDeletedRanges:
         assert all(block[1] == 1_000 for block in each[1:-1])
 
 
-class TestWhatMayBeDropped:
+class TestDroppableTombstones:
     FOUND = measured(Chunks(100, 200), partition(0, dead(20, 700), dead(30, 800), live(40), dead(110, 900)))
 
     @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ class TestWhatMayBeDropped:
         assert statistics(self.FOUND, 50, now_s=moment).waiting.tombstones == 0
         assert statistics(self.FOUND, 50, now_s=moment - 1).waiting.tombstones == 1
 
-    def test_nothing_is_said_of_a_file_without_tombstones(self) -> None:
+    def test_nothing_is_reported_for_a_file_without_tombstones(self) -> None:
         found = measured(Chunks(100, 200), partition(0, live(20)))
         assert statistics(found).all_droppable_from_s is None
         assert (found.first_deleted_s, found.last_deleted_s) == (None, None)
@@ -175,7 +175,7 @@ class TestRuns:
             ([expiring(20, NOW, 5), expiring(30, NOW + 1, 5), expiring(40, NOW, 5), expiring(50, NOW, 5)], 2),
         ],
     )
-    def test_a_run_goes_on_until_something_lives(self, entries: list[Entry], longest: int) -> None:
+    def test_a_run_continues_until_a_live_row(self, entries: list[Entry], longest: int) -> None:
         assert measured(Chunks(100, 100), partition(0, *entries)).longest_run == longest
 
     def test_a_run_ends_with_its_partition(self) -> None:
@@ -200,7 +200,7 @@ class TestRuns:
         assert (long.longest, long.held) == (40, 0), "gc_grace has passed for the last of them"
 
 
-def test_what_expires_later_is_counted_anew_when_it_has() -> None:
+def test_values_that_expire_later_are_counted_again_after_expiry() -> None:
     found = measured(Chunks(100, 100), partition(0, expiring(20, NOW - 5, 60), expiring(40, NOW + 5, 60)))
     assert [found.holds_at(moment) for moment in (NOW - 6, NOW - 5, NOW + 4, NOW + 5)] == [False, True, True, False]
     assert measured(Chunks(100, 100), partition(0, dead(20, 700))).holds_at(0)

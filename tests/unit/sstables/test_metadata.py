@@ -9,11 +9,11 @@ import pytest
 from sweep_tasks.sstables.nodes import AnswerNotUnderstood, FileMetadata, metadata_in
 from tests.unit.sstables.answers import answer
 
-SAID = answer("sstablemetadata_of_three_files.txt")
+OUTPUT = answer("sstablemetadata_of_three_files.txt")
 
 
-def test_all_files_of_an_answer_are_told_apart() -> None:
-    assert dict(metadata_in(SAID)) == {
+def test_all_files_of_an_answer_are_distinguished() -> None:
+    assert dict(metadata_in(OUTPUT)) == {
         Path("/data/ks/t-1/nb-1-big-Data.db"): FileMetadata(-1, 1001, level=3, repaired=True),
         Path("/data/ks/t-1/nb-2-big-Data.db"): FileMetadata(20, 1_794_900_862_000_000, pending_repair=True),
     }
@@ -23,12 +23,12 @@ def test_all_files_of_an_answer_are_told_apart() -> None:
     "left_out",
     ["Minimum timestamp: 01/01/1970 00:00:00 (20)\n", "SSTable Level: 0\n", "Repaired at: 0\n", "Pending repair: --\n"],
 )
-def test_a_file_of_which_something_is_not_told_is_an_error_and_not_taken_for_gone(left_out: str) -> None:
+def test_a_partly_described_file_is_an_error_and_not_a_missing_file(left_out: str) -> None:
     with pytest.raises(AnswerNotUnderstood) as refused:
-        dict(metadata_in(SAID.replace(left_out, "")))
+        dict(metadata_in(OUTPUT.replace(left_out, "")))
     assert refused.value.tool == "sstablemetadata"
 
 
-def test_a_file_of_which_nothing_is_told_is_gone() -> None:
-    assert Path("/data/ks/t-1/nb-9-big-Data.db") not in dict(metadata_in(SAID))
+def test_a_file_that_is_not_described_is_missing() -> None:
+    assert Path("/data/ks/t-1/nb-9-big-Data.db") not in dict(metadata_in(OUTPUT))
     assert dict(metadata_in("")) == {}

@@ -1,4 +1,4 @@
-"""Runs of dead cells: the longest of a file, and what they come to over the files of a table."""
+"""Runs of dead cells: the longest of a file, and their sums over the files of a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ of_files = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-5, 5), st.int
 
 
 @given(runs, st.integers(1, 12))
-def test_the_longest_of_a_file_are_kept_and_the_longest_comes_first(given_runs: list[PartitionRun], most: int) -> None:
+def test_the_longest_runs_of_a_file_are_kept_longest_first(given_runs: list[PartitionRun], most: int) -> None:
     longest = Longest(most)
     for run in given_runs:
         longest.add(run)
@@ -24,18 +24,18 @@ def test_the_longest_of_a_file_are_kept_and_the_longest_comes_first(given_runs: 
 
 
 @given(of_files)
-def test_a_partition_has_the_runs_of_all_its_files_in_whatever_order_they_come(
-    told: list[tuple[str, int, int]],
+def test_a_partition_has_the_runs_of_all_its_files_in_any_order(
+    reported: list[tuple[str, int, int]],
 ) -> None:
     whole = PartitionRuns()
-    for file, token, longest in told:
+    for file, token, longest in reported:
         whole.add(file, [Held(token, longest, longest - 1)])
     by_token: Counter[int] = Counter()
-    for _, token, longest in told:
+    for _, token, longest in reported:
         by_token[token] += longest
     assert {each.token: each.longest for each in whole.found()} == dict(by_token)
     for each in whole.found():
-        of_it = [(longest, file) for file, token, longest in told if token == each.token]
+        of_it = [(longest, file) for file, token, longest in reported if token == each.token]
         assert (each.held, each.files) == (each.longest - len(of_it), len(of_it))
         assert each.longest_of_file == max(of_it)[0]
         assert (each.longest_of_file, each.file) in of_it

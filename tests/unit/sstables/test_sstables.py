@@ -1,4 +1,4 @@
-"""Finding SSTables, and telling one from another."""
+"""Finding SSTables, and distinguishing them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_those_of_a_table_are_found_in_every_folder_and_no_others(tmp_path: Path
     assert [each.version for each in found] == ["nb", "oa", "da"]
 
 
-def test_one_whose_data_is_already_removed_is_not_there(tmp_path: Path) -> None:
+def test_a_file_without_its_data_is_not_listed(tmp_path: Path) -> None:
     written(tmp_path / "ks" / f"t-{ID}", "nb-1-big").unlink()
     assert sstables_of([tmp_path], "ks", "t") == []
 
@@ -62,7 +62,7 @@ def test_the_same_file_is_itself_and_another_in_its_place_is_not(tmp_path: Path)
     assert len({first, second, sstable.identity()}) == 3
 
 
-def test_one_that_is_gone_says_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     data = written(tmp_path / "ks" / f"t-{ID}", "nb-1-big")
     sstable = SSTable.at(data)
     data.unlink()
@@ -81,7 +81,7 @@ def test_what_is_not_the_data_of_an_sstable_is_refused(tmp_path: Path, name: str
     assert str(data) in str(refused.value)
 
 
-def test_one_of_a_cassandra_before_4_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_file_of_cassandra_before_4_is_refused_with_a_remedy(tmp_path: Path) -> None:
     data = tmp_path / "ks" / f"t-{ID}" / "me-1-big-Data.db"
     with pytest.raises(SSTableUnreadable, check=having(reason="old_format")) as refused:
         SSTable.at(data)

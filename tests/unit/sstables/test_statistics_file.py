@@ -19,7 +19,7 @@ def line(**fields: Any) -> str:
     return json.dumps({"file": "a", "blocks": [], **fields})
 
 
-def test_a_line_has_what_it_says_and_nothing_else() -> None:
+def test_a_line_has_its_fields_and_nothing_else() -> None:
     lines = ['{"file":"a","blocks":[[1,2,3],[0,0,0]]}\r\n', "\n", line(file="b", table="ks.t", pending=True)]
     assert list(read_statistics(lines)) == [
         FileStatistics("a", [Block(1, 2, 3), Block(0, 0, 0)]),
@@ -27,7 +27,7 @@ def test_a_line_has_what_it_says_and_nothing_else() -> None:
     ]
 
 
-def test_a_line_may_tell_more_of_the_file() -> None:
+def test_a_line_may_contain_more_statistics_of_the_file() -> None:
     more = line(longest_run=5, tombstones=4, keys=3, first_token=-(2**63), last_token=2**63 - 1)
     assert list(read_statistics([more])) == [
         FileStatistics("a", [], longest_run=5, tombstones=4, spread=Spread(3, -(2**63), 2**63 - 1))
@@ -39,7 +39,7 @@ def test_blocks_without_a_tombstone_may_be_counted_alone() -> None:
     assert (file.blocks, file.clean_blocks) == ([Block(1, 2, 3)], 19)
 
 
-def test_numbers_of_any_size_are_taken_as_they_are() -> None:
+def test_numbers_of_any_size_are_accepted() -> None:
     (file,) = read_statistics([line(blocks=[[10**40, 10**50, 10**50]])])
     assert file.blocks == [Block(10**40, 10**50, 10**50)]
 
@@ -96,13 +96,13 @@ def test_a_bad_line_is_named_with_the_field_and_what_is_wrong_with_it(
 
 
 @pytest.mark.parametrize(("bad", "column"), [("nonsense", 1), ("{", 2)])
-def test_what_is_no_json_is_told_with_the_column_where_that_shows(bad: str, column: int) -> None:
+def test_invalid_json_is_reported_with_its_column(bad: str, column: int) -> None:
     with pytest.raises(NotJson) as refused:
         list(read_statistics([bad]))
     assert refused.value.column == column
 
 
-def test_a_field_that_is_not_known_is_told_with_those_that_are() -> None:
+def test_an_unknown_field_is_reported_with_the_known_ones() -> None:
     with pytest.raises(UnknownField) as refused:
         list(read_statistics([line(pendng=True)]))
     assert "pending" in refused.value.known
@@ -117,7 +117,7 @@ def test_a_name_that_is_not_fit_for_a_terminal_is_shown_so_that_it_is() -> None:
     assert ascii(refused.value.field) in str(refused.value)
 
 
-def test_a_file_is_given_once() -> None:
+def test_a_duplicate_file_is_refused() -> None:
     with pytest.raises(RepeatedFile) as refused:
         list(read_statistics([line(), "", line(file="b"), line(table="ks.t")]))
     assert (refused.value.line, refused.value.field, refused.value.earlier) == (4, "file", 1)
@@ -139,7 +139,7 @@ def test_lines_are_read_one_at_a_time() -> None:
 @given(st.text() | st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists).map(
     lambda value: json.dumps({"file": "a", "blocks": value})
 ))  # fmt: skip
-def test_whatever_a_line_holds_it_is_read_or_refused(text: str) -> None:
+def test_any_line_is_read_or_refused(text: str) -> None:
     refused_in = 1
     try:
         files = list(read_statistics([text]))

@@ -19,7 +19,7 @@ from sweep_tasks.store.contract import PhysicalTable
 TABLES = "SWEEPFLOW_COMPACTION_TABLES"
 
 
-def test_the_settings_agree_with_the_rules_on_what_is_usual() -> None:
+def test_settings_and_rules_have_the_same_defaults() -> None:
     found = thresholds_in(Settings())
     assert found.of(None) == found.of("shop.orders") == Thresholds()
 
@@ -58,7 +58,7 @@ def test_a_table_may_be_named_as_the_store_does_or_as_cassandra_does(
     assert thresholds_in(load_settings(), [ORDERS]).of(ORDERS.qualified).off
 
 
-def test_a_table_that_is_not_there_is_told_before_another_one_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_table_is_reported_before_another_one_is_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TABLES, '{"shop.oders": {"eligible_share": 0}, "shop.orders": {}}')
     with pytest.raises(BadValue) as refused:
         check_tables(load_settings(), [ORDERS])
@@ -68,7 +68,7 @@ def test_a_table_that_is_not_there_is_told_before_another_one_is_compacted(monke
 
 
 @pytest.mark.parametrize("nothing", ["", "  ", "{}"])
-def test_no_tables_at_all_is_fine(nothing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_tables_is_valid(nothing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TABLES, nothing)
     assert load_settings().compaction_tables == {}
 
@@ -87,7 +87,7 @@ def test_no_tables_at_all_is_fine(nothing: str, monkeypatch: pytest.MonkeyPatch)
         ("SWEEPFLOW_COMPACTION_DENSE_TOMBSTONES", "1.5", "dense_tombstones", "int_parsing"),
     ],
 )
-def test_what_makes_no_sense_is_named(
+def test_an_invalid_value_is_named(
     variable: str, value: str, field: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -96,16 +96,16 @@ def test_what_makes_no_sense_is_named(
     assert (refused.value.field, refused.value.reason) == (f"setting compaction_{field}", reason)
 
 
-def test_they_survive_the_way_through_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thresholds_are_unchanged_after_passing_through_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {"shop.orders": {"eligible_share": "0.1", "run_warn": -1}, "shop.bills": {}}
-    told = load_settings(compaction_dense_share=Decimal("0.25"), compaction_tables=tables)
-    for name, value in as_environment(told).items():
+    reported = load_settings(compaction_dense_share=Decimal("0.25"), compaction_tables=tables)
+    for name, value in as_environment(reported).items():
         monkeypatch.setenv(name, value)
-    assert load_settings() == told
-    assert thresholds_in(load_settings()) == thresholds_in(told)
+    assert load_settings() == reported
+    assert thresholds_in(load_settings()) == thresholds_in(reported)
 
 
-def test_settings_can_still_be_told_apart_by_their_hash() -> None:
+def test_settings_are_distinguished_by_their_hash() -> None:
     with_tables = [load_settings(compaction_tables={"a.b": {"run_warn": number}}) for number in (1, 1, 2)]
     assert len({*with_tables, load_settings()}) == 3
 

@@ -93,7 +93,7 @@ class TestLevels:
             ("quorum", "quorum", {"east": 3, "west": 3}, True),
         ],
     )
-    def test_overlap_or_do_not(
+    def test_level_overlap(
         self, reading: Consistency, writing: Consistency, copies: dict[str, int], overlap: bool
     ) -> None:
         assert levels_overlap(reading, writing, copies) is overlap
@@ -135,7 +135,7 @@ class TestNames:
         assert len(names) == 3
         assert len({identity("shop", name) for name in names}) == 3
 
-    def test_everybody_gives_a_table_the_same_identity(self) -> None:
+    def test_all_processes_give_a_table_the_same_identity(self) -> None:
         assert identity("shop", "app__items") == identity("shop", "app__items") != identity("stop", "app__items")
 
     def test_a_quote_in_a_name_stays_in_the_name(self) -> None:
@@ -183,11 +183,11 @@ class TestPasswords:
             (["127.0.0.1.example.org"], False),
         ],
     )
-    def test_loopback_is_known_by_its_address(self, hosts: list[str], here: bool) -> None:
+    def test_loopback_is_recognised_by_its_address(self, hosts: list[str], here: bool) -> None:
         assert only_loopback(hosts) is here
 
     @pytest.mark.parametrize("hosts", [("192.0.2.1",), ("cassandra.invalid",), ("127.0.0.1", "192.0.2.1")])
-    def test_one_is_refused_without_encryption_before_anybody_is_asked(self, hosts: tuple[str, ...]) -> None:
+    def test_a_password_without_encryption_is_refused_before_connecting(self, hosts: tuple[str, ...]) -> None:
         with pytest.raises(BadValue) as refused:
             Connection(CassandraAddress(hosts, 9042, "shop"), load_settings(**LOGIN))
         assert (refused.value.field, refused.value.reason) == ("setting cassandra_password", "password_unencrypted")
@@ -198,14 +198,14 @@ class TestPasswords:
     def test_one_may_go_out_encrypted_or_where_the_network_is_trusted(self, allowed: dict[str, bool]) -> None:
         check_login(CassandraAddress(("192.0.2.1",), 9042, "shop"), load_settings(**LOGIN, **allowed))
 
-    def test_this_machine_is_asked_with_a_password_all_the_same(self) -> None:
+    def test_a_password_is_sent_to_this_machine_without_encryption(self) -> None:
         with pytest.raises(StoreUnavailable):
             Connection(CassandraAddress(("127.0.0.1",), 1, "shop"), load_settings(**LOGIN))
 
     def test_without_a_password_no_encryption_is_required(self) -> None:
         check_login(CassandraAddress(("192.0.2.1",), 9042, "shop"), load_settings())
 
-    def test_nodes_elsewhere_that_one_of_this_machine_names_do_not_get_it(self) -> None:
+    def test_remote_nodes_named_by_a_local_node_do_not_get_the_password(self) -> None:
         login = LoopbackLogin("anna", "geheim")
         assert b"geheim" in login.new_authenticator("127.0.0.1").evaluate_challenge(b"PLAIN-START")
         with pytest.raises(AuthenticationFailed) as refused:

@@ -64,7 +64,7 @@ class TestCapabilities:
 
 
 class TestTables:
-    def test_a_table_comes_back_with_its_metadata(self, store: Store) -> None:
+    def test_a_table_is_read_back_with_its_metadata(self, store: Store) -> None:
         table = TableRef.parse("app.orders")
         metadata = TableMetadata(
             SweepStrategy.THOROUGH, ConflictHandling.NONE, 7200, True, frozenset({SweepStrategy.CONSERVATIVE})
@@ -94,7 +94,7 @@ class TestTables:
         assert not store.alter_table(table, before, before)
         assert store.tables([table]) == {table: after}
 
-    def test_a_table_that_is_gone_keeps_its_row_and_nothing_else(self, store: Store, table: TableRef) -> None:
+    def test_a_dropped_table_keeps_its_row_and_nothing_else(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"))
         incarnation = store.tables([table])[table].incarnation
         gone = drop(store, table, 7)
@@ -107,14 +107,14 @@ class TestTables:
         assert store.remove_table(table, incarnation)
         assert not store.remove_table(table, incarnation)
 
-    def test_a_table_that_is_gone_stays_gone(self, store: Store, table: TableRef) -> None:
+    def test_a_dropped_table_stays_dropped(self, store: Store, table: TableRef) -> None:
         gone = drop(store, table, 7)
         with pytest.raises(UnknownTable):
             store.alter_table(table, gone, gone.rolled_back())
         assert not store.create_table(table, TableMetadata()), "it takes the place of none, and one is there"
         assert store.catalog_rows([table]) == {table: gone}
 
-    def test_its_successor_takes_its_place_and_nothing_of_what_it_held(self, store: Store, table: TableRef) -> None:
+    def test_a_table_created_again_is_empty(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"))
         gone = drop(store, table, 7)
         new = TableMetadata(SweepStrategy.THOROUGH, mark=8, incarnation=gone.incarnation + 1)
@@ -123,21 +123,21 @@ class TestTables:
         assert store.tables([table]) == {table: new}
         assert stored(store, table) == []
 
-    def test_a_removal_that_comes_late_does_not_reach_the_successor(self, store: Store, table: TableRef) -> None:
+    def test_a_late_removal_does_not_affect_the_new_table_of_the_name(self, store: Store, table: TableRef) -> None:
         gone = drop(store, table, 7)
         store.create_table(table, TableMetadata(mark=8, incarnation=gone.incarnation + 1), gone)
         put(store, table, (A, 9, b"v"))
         store.remove_table(table, gone.incarnation)
         assert stored(store, table) == [(A, 9)]
 
-    def test_what_is_not_gone_can_t_be_removed_or_replaced(self, store: Store, table: TableRef) -> None:
+    def test_an_existing_table_cannot_be_removed_or_replaced(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"))
         standing = store.tables([table])[table]
         assert not store.remove_table(table, standing.incarnation)
         assert not store.create_table(table, TableMetadata(incarnation=standing.incarnation + 1), standing)
         assert stored(store, table) == [(A, 5)]
 
-    def test_an_announcement_changes_nothing_of_what_is_there(self, store: Store, table: TableRef) -> None:
+    def test_an_announcement_changes_no_data(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"))
         active = store.tables([table])[table]
         announced = active.announced(TableState.TRUNCATING, "me")
@@ -220,7 +220,7 @@ class TestReadingCells:
         assert store.newest(table, dict.fromkeys(cells, 8)) == dict.fromkeys(cells, 7)
         assert store.timestamps(table, list(cells)) == {cell: [7] for cell in cells}
 
-    def test_large_values_come_back_whole(self, store: Store, table: TableRef) -> None:
+    def test_large_values_are_read_back_completely(self, store: Store, table: TableRef) -> None:
         value = bytes(range(256)) * 4096
         put(store, table, (A, 5, value))
         assert store.get(table, {A: 6}) == {A: Version(5, value)}
@@ -235,7 +235,7 @@ class TestScanning:
         assert dict(page.items) == {A: Version(9, b"a9"), B: Version(7, b"b7")}
         assert page.resume is None
 
-    def test_rows_come_in_the_stores_order_and_columns_in_byte_order(self, store: Store, table: TableRef) -> None:
+    def test_rows_are_in_store_order_and_columns_in_byte_order(self, store: Store, table: TableRef) -> None:
         cells = [Cell(bytes([row]), bytes([column])) for row in (3, 200, 7) for column in (9, 130, 1)]
         store.put(5, {table: dict.fromkeys(cells, b"v")})
         seen = [cell for cell, _ in store.scan(table, 6).items]
@@ -327,7 +327,7 @@ class TestWritingCells:
         store.delete_ranges(table, [VersionRange(A, 0, 3), VersionRange(A, 5, 7)])
         assert store.timestamps(table, [A]) == {A: [7, 4, 3]}
 
-    def test_what_goes_everywhere_goes_as_in_a_range_delete_and_nothing_is_left_to_confirm(
+    def test_a_delete_on_all_replicas_acts_as_a_range_delete_and_leaves_nothing_to_confirm(
         self, store: Store, table: TableRef
     ) -> None:
         put(store, table, *[(cell, ts, b"v") for cell in (A, B) for ts in (0, 4, 5, 6)])
@@ -342,13 +342,13 @@ class TestWritingCells:
         assert store.delete_everywhere(table, []) == []
         assert stored(store, table) == [(A, 5)]
 
-    def test_sentinels_stand_below_every_version(self, store: Store, table: TableRef) -> None:
+    def test_sentinels_sort_below_every_version(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 0, b"v"))
         store.add_sentinels(table, [A, B])
         store.add_sentinels(table, [A])
         assert store.timestamps(table, [A, B]) == {A: [0, -1], B: [-1]}
 
-    def test_whole_rows_go_with_all_columns_and_versions(self, store: Store, table: TableRef) -> None:
+    def test_whole_rows_are_removed_with_all_columns_and_versions(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"), (B, 5, b"v"), (B, 6, b"v"), (C, 5, b"v"))
         store.delete_rows(table, [b"row-b", b"row-z"])
         assert stored(store, table) == [(A, 5)]
@@ -361,7 +361,7 @@ class TestWritingCells:
 
 
 class TestRegisters:
-    def test_the_first_to_put_wins_and_everyone_learns_who(self, store: Store) -> None:
+    def test_the_first_put_wins_and_later_ones_get_its_value(self, store: Store) -> None:
         assert store.put_if_absent(LEASES, {A: b"first"}) == {A: b"first"}
         assert store.put_if_absent(LEASES, {A: b"second", B: b"b"}) == {A: b"first", B: b"b"}
         assert store.read(LEASES, [A, B, C]) == {A: b"first", B: b"b"}
@@ -408,7 +408,7 @@ class TestRegisters:
         assert dict(seen) == cells
         assert len(seen) == len(cells)
 
-    def test_an_update_is_a_function_of_what_stands(self, store: Store) -> None:
+    def test_an_update_is_a_function_of_the_stored_value(self, store: Store) -> None:
         assert store.update(LEASES, A, lambda old: (old or b"") + b"x") == b"x"
         assert store.update(LEASES, A, lambda old: (old or b"") + b"x") == b"xx"
         assert store.update(LEASES, A, lambda old: old or b"") == b"xx"
@@ -425,12 +425,12 @@ class TestRegisters:
         assert store.read(LEASES, [A]) == {A: b"x"}
         assert store.update(LEASES, A, lambda _: b"y") == b"y"
 
-    def test_removed_registers_are_gone(self, store: Store) -> None:
+    def test_removed_registers_are_absent(self, store: Store) -> None:
         store.put_if_absent(LEASES, {A: b"x", B: b"y"})
         store.remove(LEASES, [A, MISSING])
         assert store.read(LEASES, [A, B]) == {B: b"y"}
 
-    def test_the_store_itself_lets_registers_expire(self, store: Store, clock: ManualClock) -> None:
+    def test_the_store_expires_registers_itself(self, store: Store, clock: ManualClock) -> None:
         store.put_if_absent(LEASES, {A: b"x"}, ttl_ms=1_000)
         clock.advance(0.999)
         assert store.read(LEASES, [A]) == {A: b"x"}

@@ -39,7 +39,7 @@ def opened(tmp_path: Path, empty_sqlite: Path, durability: Durability) -> Iterat
 
 @contextmanager
 def watched(store: SQLiteStore) -> Iterator[list[int]]:
-    """How each commit of this thread is synced, as SQLite itself says at that moment."""
+    """How each commit of this thread is synced, as SQLite itself reports at that moment."""
     seen: list[int] = []
 
     def look(statement: str) -> None:
@@ -62,7 +62,7 @@ CHANGES: dict[str, Callable[[Store, TableRef], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("table", sorted(ALWAYS_DURABLE))
-def test_what_others_rely_on_is_synced_at_every_change_whatever_the_setting(
+def test_data_that_others_rely_on_is_synced_at_every_change_whatever_the_setting(
     opened: SQLiteStore, change: str, table: TableRef
 ) -> None:
     opened.put(1, {TABLE: {A: b"before"}})

@@ -1,4 +1,4 @@
-"""A process that has opened a SQLite store forks: whatever was acknowledged stays, and no timestamp comes twice.
+"""A process that has opened a SQLite store forks: acknowledged writes stay, and no timestamp is issued twice.
 
 SQLite's record of its locks is copied by a fork, the locks are not. So what matters is who closes or dies first: with a
 wrong record the closing process removes the log that others write to.
@@ -59,7 +59,7 @@ def commit(opened: Opened, who: str, phase: int) -> None:
 
 
 def work_in_child(opened: Opened, who: str, own: bool) -> None:
-    """Before and after the first process is gone."""
+    """Before and after the end of the first process."""
     if own:
         store = open_quickly(opened.url)
         opened = opened._replace(store=store, manager=TransactionManager(store))
@@ -152,11 +152,11 @@ CHILDREN: dict[Callable[[Opened, bool], None], int] = {
 }
 
 
-# --- who goes first ---------------------------------------------------------------------------------------------
+# --- which side continues first ------------------------------------------------------------------------------------
 
 
 def close_first(family: Family) -> None:
-    family.let_first_leave()
+    family.release_first()
     assert family.hear() == {"closed": True}
 
 
@@ -173,7 +173,7 @@ def kill_first(family: Family) -> None:
 @pytest.mark.parametrize("leave", [close_first, end_first, kill_first])
 @pytest.mark.parametrize("own", [False, True], ids=["inherited store", "own store"])
 @pytest.mark.parametrize("forking", CHILDREN)
-def test_what_was_acknowledged_stays_and_no_timestamp_comes_twice(
+def test_acknowledged_writes_stay_and_no_timestamp_is_issued_twice(
     sqlite_url: str,
     forking: Callable[[Opened, bool], None],
     own: bool,
@@ -195,22 +195,22 @@ def test_what_was_acknowledged_stays_and_no_timestamp_comes_twice(
         family.tell(closed=True)
         family.wait_for_leave()
 
-    said = []
+    output = []
     with Family().started(first) as family:
         ready = 0
         while ready < CHILDREN[forking] + 1:
-            said.append(family.hear())
-            ready += "ready" in said[-1]
+            output.append(family.hear())
+            ready += "ready" in output[-1]
         leave(family)
         with open_quickly(sqlite_url) as store:
-            outside = Outside(said)
+            outside = Outside(output)
             commit(Opened(sqlite_url, store, TransactionManager(store), outside), "outside", 2)
         family.release(CHILDREN[forking])
         if leave is close_first:
-            family.let_first_leave()
-        said += family.hear_all()
+            family.release_first()
+        output += family.hear_all()
 
-    reported = [each for each in said if "row" in each]
+    reported = [each for each in output if "row" in each]
     assert {each["who"] for each in reported if each["phase"] == 3} == {
         each["who"] for each in reported if each["phase"] == 1 and each["who"] != "thread"
     }
@@ -221,8 +221,8 @@ def test_what_was_acknowledged_stays_and_no_timestamp_comes_twice(
 class Outside(Family):
     """A process that is no relative: the test itself."""
 
-    def __init__(self, said: list[Any]) -> None:
-        self._said = said
+    def __init__(self, output: list[Any]) -> None:
+        self._said = output
 
     def tell(self, **document: Any) -> None:
         self._said.append(document)
@@ -270,8 +270,8 @@ def test_a_child_that_was_forked_inside_a_store_call_is_refused_that_file_and_th
         family.tell(refused=[reason_of(use) for use in uses])
 
     with Family().started(first) as family:
-        told = [each["refused"] for each in family.hear_all()]
-    assert sorted(told, key=str) == [["forked_while_in_use"] * 3 + [None], [None] * 4]
+        shown = [each["refused"] for each in family.hear_all()]
+    assert sorted(shown, key=str) == [["forked_while_in_use"] * 3 + [None], [None] * 4]
     with open_quickly(sqlite_url) as store:
         assert store.read(CLOCK_SAMPLES, [BY_THREAD]) == {BY_THREAD: b"by the parent"}
 
@@ -308,8 +308,8 @@ def test_a_thread_that_does_not_leave_its_store_call_holds_a_fork_up_for_a_while
         family.tell(parent=reason_of(lambda: store.read(CLOCK_SAMPLES, [BY_THREAD])))
 
     with Family().started(first) as family:
-        told = {who: reason for each in family.hear_all() for who, reason in each.items()}
-    assert told == {"child": "forked_while_in_use", "parent": None}
+        shown = {who: reason for each in family.hear_all() for who, reason in each.items()}
+    assert shown == {"child": "forked_while_in_use", "parent": None}
     with open_quickly(sqlite_url) as store:
         assert store.read(CLOCK_SAMPLES, [BY_THREAD]) == {BY_THREAD: b"written"}
 

@@ -35,8 +35,8 @@ def count_up(_: int, url: str, times: int) -> int:
     """Half by update, half by compare-and-set; how often the latter had to be tried again."""
     retries = 0
     with open_store(url, Settings()) as store:
-        for turn in range(times):
-            if turn % 2:
+        for index in range(times):
+            if index % 2:
                 store.update(LEASES, COUNTER, lambda old: var_long(read_var_long(old or b"\0")[0] + 1))
                 continue
             while True:
@@ -53,22 +53,22 @@ def write_rows(number: int, url: str, rounds: int) -> int:
     reads = 0
     cells = [Cell(b"%03d" % n, b"c") for n in range(100)]
     with open_store(url, Settings()) as store:
-        for turn in range(rounds):
-            store.put(7, {TABLE: dict.fromkeys(cells, b"%d-%d" % (number, turn))})
+        for index in range(rounds):
+            store.put(7, {TABLE: dict.fromkeys(cells, b"%d-%d" % (number, index))})
             seen = {version.value for version in store.get(TABLE, dict.fromkeys(cells, 8)).values()}
             assert len(seen) == 1, "a torn write was seen"
             reads += 1
     return reads
 
 
-def test_no_call_about_some_cells_goes_over_a_whole_table(sqlite_url: str) -> None:
+def test_no_call_about_some_cells_scans_a_whole_table(sqlite_url: str) -> None:
     cells = [Cell(b"%03d" % n, b"c") for n in range(3)]
-    said: list[str] = []
+    output: list[str] = []
     opened = SQLiteStore(sqlite_url.removeprefix("sqlite:///"))
     with opened as store:
         store.create_table(TABLE, TableMetadata())
         with opened.connections.reading() as connection:
-            connection.set_trace_callback(said.append)
+            connection.set_trace_callback(output.append)
         store.put(7, {TABLE: dict.fromkeys(cells, b"v")})
         store.get(TABLE, dict.fromkeys(cells, 8))
         store.newest(TABLE, dict.fromkeys(cells, 8))
@@ -84,7 +84,7 @@ def test_no_call_about_some_cells_goes_over_a_whole_table(sqlite_url: str) -> No
         connection.set_trace_callback(None)
         plans = {
             statement: [step[3] for step in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
-            for statement in said
+            for statement in output
             if statement.startswith(("SELECT", "WITH", "DELETE"))
         }
     assert len(plans) > 9
@@ -263,7 +263,7 @@ def note_of_a_later_version(connection: sqlite3.Connection) -> None:
 
 
 class TestMarksOfAnOlderStore:
-    """They stood among the thresholds; a table that was dropped had nothing else left."""
+    """They were stored with the thresholds; nothing else was left of a dropped table."""
 
     def opened(self, path: Path) -> SQLiteStore:
         before = STEPS[:MARKS_MOVE_AT]
@@ -289,8 +289,8 @@ class TestMarksOfAnOlderStore:
         with self.opened(tmp_path / "store.db") as store:
             TimestampService(store).move_past(90)
             Catalog(store).create(DROPPED, TableMetadata())
-            made = store.tables([DROPPED])[DROPPED]
-            assert (made.incarnation, made.mark) == (2, 91)
+            created = store.tables([DROPPED])[DROPPED]
+            assert (created.incarnation, created.mark) == (2, 91)
             store.put(95, {DROPPED: {A: b"v"}})
             assert store.timestamps(DROPPED, [A]) == {A: [95]}
 

@@ -18,7 +18,7 @@ def cells_of(store: Store, table: TableRef, stretch: Stretch, limit: int = 3) ->
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7, 40])
-def test_each_cell_is_in_exactly_one_whatever_is_written_later(store: Store, table: TableRef, parts: int) -> None:
+def test_each_cell_is_in_exactly_one_part_whatever_is_written_later(store: Store, table: TableRef, parts: int) -> None:
     cells = [Cell(b"row-%03d" % row, b"c%d" % column) for row in range(30) for column in range(2)]
     store.put(5, {table: dict.fromkeys(cells, b"v")})
     stretches = store.stretches(table, parts)
@@ -31,14 +31,14 @@ def test_each_cell_is_in_exactly_one_whatever_is_written_later(store: Store, tab
     assert sorted(whole) == sorted(cells + later)
 
 
-def test_a_stretch_holds_about_its_share(store: Store, table: TableRef) -> None:
+def test_a_part_holds_about_its_share(store: Store, table: TableRef) -> None:
     store.put(5, {table: {Cell(b"row-%05d" % row, b"c"): b"v" for row in range(1_000)}})
     sizes = [len(cells_of(store, table, stretch, limit=500)) for stretch in store.stretches(table, 4)]
     assert len(sizes) == 4
     assert max(sizes) < 2 * 250
 
 
-def test_the_share_of_a_stretch_before_a_row_rises_during_a_scan(store: Store, table: TableRef) -> None:
+def test_the_share_of_a_part_before_a_row_rises_during_a_scan(store: Store, table: TableRef) -> None:
     store.put(5, {table: {Cell(b"row-%05d" % row, b"c"): b"v" for row in range(1_000)}})
     _, second, third, *_ = store.stretches(table, 5)
     for stretch in (second, third):
@@ -49,7 +49,7 @@ def test_the_share_of_a_stretch_before_a_row_rises_during_a_scan(store: Store, t
     assert 0 < whole < 1
 
 
-def test_versions_are_cut_at_the_same_edges_as_cells(store: Store, table: TableRef) -> None:
+def test_versions_are_split_at_the_same_bounds_as_cells(store: Store, table: TableRef) -> None:
     cells = [Cell(b"row-%d" % row, b"c") for row in range(9)]
     for ts in (5, 6, 7):
         store.put(ts, {table: dict.fromkeys(cells, b"v")})
@@ -61,7 +61,7 @@ def test_versions_are_cut_at_the_same_edges_as_cells(store: Store, table: TableR
         assert [each.ts for each in found] == [7, 6, 5] * (len(found) // 3)
 
 
-def test_a_stretch_and_a_range_of_rows_hold_what_is_in_both(store: Store, table: TableRef) -> None:
+def test_a_part_within_a_range_of_rows_holds_their_intersection(store: Store, table: TableRef) -> None:
     cells = [Cell(b"row-%d" % row, b"c") for row in range(9)]
     store.put(5, {table: dict.fromkeys(cells, b"v")})
     for rows in (Span(b"row-2", b"row-7"), Span.only(b"row-4"), Span(b"x")):
@@ -73,7 +73,7 @@ def test_a_stretch_and_a_range_of_rows_hold_what_is_in_both(store: Store, table:
         assert sorted(seen) == [cell for cell in cells if cell.row in rows]
 
 
-def test_an_empty_table_has_stretches_that_will_hold_what_comes(store: Store, table: TableRef) -> None:
+def test_an_empty_table_has_parts_that_cover_later_writes(store: Store, table: TableRef) -> None:
     stretches = store.stretches(table, 3)
     assert [cells_of(store, table, stretch) for stretch in stretches] == [[] for _ in stretches]
     put(store, table, (A, 5, b"v"), (B, 5, b"v"))
@@ -81,14 +81,14 @@ def test_an_empty_table_has_stretches_that_will_hold_what_comes(store: Store, ta
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_stretches_may_begin_at_a_row(store: Store, table: TableRef, parts: int) -> None:
+def test_parts_may_begin_at_a_row(store: Store, table: TableRef, parts: int) -> None:
     rows = sorted((b"row-%02d" % number for number in range(20)), key=store.row_order)  # type: ignore[arg-type]
     store.put(5, {table: {Cell(row, b"c"): b"v" for row in rows}})
     found = [cell.row for part in store.stretches(table, parts, rows[12]) for cell in cells_of(store, table, part)]
     assert found == rows[12:]
 
 
-def test_what_is_written_behind_the_end_is_in_no_stretch_that_ends_there(store: Store, table: TableRef) -> None:
+def test_writes_beyond_the_end_are_in_no_bounded_part(store: Store, table: TableRef) -> None:
     """Where the order has an end of its own, nothing can be written behind it."""
     assert cells_of(store, table, Stretch(end=store.end_of(table))) == []
     put(store, table, (A, 5, b"v"), (B, 5, b"v"))
@@ -99,13 +99,13 @@ def test_what_is_written_behind_the_end_is_in_no_stretch_that_ends_there(store: 
     assert sorted(found) == sorted([A, B] if end else [A, B, later])
 
 
-def test_a_row_is_never_cut(store: Store, table: TableRef) -> None:
+def test_a_row_is_never_split(store: Store, table: TableRef) -> None:
     store.put(5, {table: {Cell(b"wide", b"%03d" % column): b"v" for column in range(50)} | {A: b"v"}})
     holding = [cells_of(store, table, stretch) for stretch in store.stretches(table, 8)]
     assert sorted(len(cells) for cells in holding if cells) in ([1, 50], [51])
 
 
-def test_a_stretch_can_be_sent_and_does_not_show_its_bytes(store: Store, table: TableRef) -> None:
+def test_a_part_can_be_pickled_and_does_not_show_its_bytes(store: Store, table: TableRef) -> None:
     put(store, table, (A, 5, b"v"), (B, 5, b"v"))
     stretches = store.stretches(table, 2)
     assert pickle.loads(pickle.dumps(stretches)) == stretches  # noqa: S301 (our own)

@@ -1,4 +1,4 @@
-"""A SQLite file gives the room that deletes left in it back to the disk, and keeps every byte that is stored."""
+"""A SQLite file returns the space of deleted data to the disk, and keeps every stored byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweep_tasks.store.sqlite import SQLiteStore
 TABLE = TableRef.parse("app.items")
 
 
-class Made(NamedTuple):
+class Created(NamedTuple):
     store: SQLiteStore
     path: Path
 
@@ -34,13 +34,13 @@ class Made(NamedTuple):
 
 
 @pytest.fixture(params=["vacuum", "incremental_vacuum"])
-def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
+def created(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Created]:
     with half_empty(tmp_path / "store.db", request.param) as found:
         yield found
 
 
 @contextmanager
-def half_empty(path: Path, how: str) -> Iterator[Made]:
+def half_empty(path: Path, how: str) -> Iterator[Created]:
     """With most of what was in it deleted again."""
     if how == "incremental_vacuum":
         with closing(sqlite3.connect(path)) as connection:
@@ -53,54 +53,54 @@ def half_empty(path: Path, how: str) -> Iterator[Made]:
         cells = [Cell(b"row-%04d" % number, b"c") for number in range(2_000)]
         store.put(10, {TABLE: dict.fromkeys(cells, b"v" * 2_500)})
         store.delete_versions(TABLE, [(cell, 10) for cell in cells[100:]])
-        yield Made(store, path)
+        yield Created(store, path)
 
 
-def test_the_file_shrinks_by_what_was_free_and_holds_the_same(made: Made) -> None:
-    before, contents, on_disk = made.store.size(), made.contents(), made.bytes_on_disk()
+def test_the_file_shrinks_by_what_was_free_and_holds_the_same(created: Created) -> None:
+    before, contents, on_disk = created.store.size(), created.contents(), created.bytes_on_disk()
     assert before.free > 5 * before.used
-    done = made.store.vacuum()
+    done = created.store.vacuum()
     assert (done.before, done.waiting) == (before, False)
     assert done.after.free == 0
     assert done.after.used <= before.used
-    assert made.contents() == contents
-    assert made.bytes_on_disk() <= on_disk - before.free
-    assert made.path.stat().st_size == sum(done.after)
+    assert created.contents() == contents
+    assert created.bytes_on_disk() <= on_disk - before.free
+    assert created.path.stat().st_size == sum(done.after)
 
 
-def test_again_changes_nothing(made: Made) -> None:
-    first = made.store.vacuum().after
-    assert made.store.vacuum().after == first
+def test_again_changes_nothing(created: Created) -> None:
+    first = created.store.vacuum().after
+    assert created.store.vacuum().after == first
 
 
-def test_during_a_write_it_is_refused_and_nothing_changes(made: Made) -> None:
-    before, contents = made.store.size(), made.contents()
-    with closing(sqlite3.connect(made.path, isolation_level=None)) as other:
+def test_during_a_write_it_is_refused_and_nothing_changes(created: Created) -> None:
+    before, contents = created.store.size(), created.contents()
+    with closing(sqlite3.connect(created.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusy) as refused:
-            made.store.vacuum()
+            created.store.vacuum()
         assert refused.value.reason == "locked"
         other.execute("ROLLBACK")
-    assert (made.store.size(), made.contents()) == (before, contents)
+    assert (created.store.size(), created.contents()) == (before, contents)
 
 
-def test_during_a_read_it_is_done_and_reports_that_the_file_shrinks_later(made: Made) -> None:
-    contents = made.contents()
-    with closing(sqlite3.connect(made.path, isolation_level=None)) as other:
+def test_during_a_read_it_is_done_and_reports_that_the_file_shrinks_later(created: Created) -> None:
+    contents = created.contents()
+    with closing(sqlite3.connect(created.path, isolation_level=None)) as other:
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM catalog").fetchone()
-        assert made.store.vacuum().waiting
-        assert made.contents() == contents
+        assert created.store.vacuum().waiting
+        assert created.contents() == contents
         other.execute("ROLLBACK")
 
 
 def test_a_disk_without_space_for_a_second_file_is_reported_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with half_empty(tmp_path / "store.db", "vacuum") as made:
-        usage, before = shutil.disk_usage(tmp_path), made.store.size()
+    with half_empty(tmp_path / "store.db", "vacuum") as created:
+        usage, before = shutil.disk_usage(tmp_path), created.store.size()
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_000))
         with pytest.raises(StoreUnavailable) as refused:
-            made.store.vacuum()
+            created.store.vacuum()
         assert (refused.value.reason, "1000" in str(refused.value)) == ("disk_full", True)
-        assert made.store.size() == before
+        assert created.store.size() == before

@@ -47,13 +47,13 @@ class Shop:
     def seconds(self) -> int:
         return (self.right.now_ms() - BEGIN_MS) // 1000
 
-    def let_pass(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.right.advance(seconds)
         self.ahead.advance(seconds)
 
     def write_for(self, seconds: int) -> None:
         for _ in range(seconds // 600):
-            self.let_pass(600)
+            self.advance(600)
             with self.manager.transaction() as tx:
                 for table in (ITEMS, INVOICES):
                     tx.put(table, b"row", b"c", b"%d" % self.seconds)
@@ -97,7 +97,7 @@ class TestAHostThatIsADayAhead:
         shop.write_for(6 * HOUR_S)
         swept = shop.sweep(shop.ahead)
         assert (shop.lost(ITEMS, HOUR_S), shop.lost(INVOICES, 5 * HOUR_S)) == ([], [])
-        assert swept == shop.sweep(shop.right), "it goes as far as a host whose clock is right"
+        assert swept == shop.sweep(shop.right), "its horizon is that of a host with a correct clock"
         assert shop.written[5 * HOUR_S - 600] < swept
 
     def test_does_not_keep_the_others_from_sweeping(self, shop: Shop) -> None:
@@ -112,7 +112,7 @@ class TestAHostThatIsADayAhead:
         shop.sweep(shop.ahead)
         assert shop.problems(shop.right) == [(ClockCode.AHEAD, "ahead", DAY_S)]
 
-    def test_goes_no_further_in_a_legacy_sweep_or_for_an_interval_of_its_own_time(self, shop: Shop) -> None:
+    def test_raises_neither_the_horizon_of_a_legacy_sweep_nor_of_a_given_interval(self, shop: Shop) -> None:
         shop.write_for(3 * HOUR_S)
         reach = shop.sweep(shop.right)
         order = LegacyOrder(ITEMS)
@@ -138,11 +138,11 @@ class TestAHostThatIsADayAhead:
             assert shop.lost(ITEMS, HOUR_S) == []
         assert {code for code, _, _ in shop.problems(shop.right)} == {ClockCode.FUTURE, ClockCode.BEHIND}
 
-    def test_is_believed_once_its_clock_is_right(self, shop: Shop) -> None:
+    def test_is_accepted_once_its_clock_is_right(self, shop: Shop) -> None:
         shop.write_for(HOUR_S)
         shop.sweep(shop.ahead)
         shop.ahead.step(-DAY_S)
-        shop.let_pass(60)
+        shop.advance(60)
         shop.sweep(shop.ahead)
         assert shop.problems(shop.right) == []
 
@@ -150,14 +150,14 @@ class TestAHostThatIsADayAhead:
 class TestAStoreThatWasLeftAlone:
     def test_is_swept_at_once_by_a_host_that_was_up_all_the_time(self, shop: Shop) -> None:
         shop.write_for(HOUR_S)
-        shop.let_pass(10 * DAY_S)
+        shop.advance(10 * DAY_S)
         assert shop.sweep(shop.right) > shop.written[HOUR_S]
 
     def test_waits_for_a_confirmation_by_a_host_that_is_new(self, shop: Shop) -> None:
         shop.write_for(3 * HOUR_S)
         before = shop.sweep(shop.right)
         assert before > shop.written[2 * HOUR_S]
-        shop.let_pass(10 * DAY_S)
+        shop.advance(10 * DAY_S)
         new = ManualClock(shop.right.now_ms(), "new")
         assert shop.sweep(new) == before
         assert shop.problems(new) == [(ClockCode.AHEAD, "new", 10 * DAY_S)]
@@ -190,7 +190,7 @@ class TestASampleOfTomorrow:
         ClockHistory(shop.store).record_now(shop.manager.timestamps, shop.ahead, step_max_s=0)
         assert shop.problems(shop.right) == [(ClockCode.FUTURE, "right", DAY_S)]
 
-    def test_that_is_discarded_under_a_sweep_does_not_make_what_is_recorded_then_look_old(self, shop: Shop) -> None:
+    def test_discarding_a_sample_during_a_sweep_does_not_age_later_samples(self, shop: Shop) -> None:
         """The sweep has checked its clock against the samples; then those samples are discarded."""
         assert shop.sample(shop.ahead)
         shop.write_for(2 * HOUR_S)

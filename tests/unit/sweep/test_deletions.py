@@ -17,7 +17,7 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.tables.deletions import DAY_MS, MOST_DAYS, Deletions, Kind, Left, Tally
 from tests.support.clock import ManualClock
-from tests.unit.sweep.ringed import RingedStore, ringed_store
+from tests.unit.sweep.ring_store import RingStore, ring_store
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, C, World, sweep
 
 GRACE_S = 10 * 86_400
@@ -25,14 +25,14 @@ LATER_MS = 1_000 * DAY_MS
 
 
 @pytest.fixture
-def ringed(clock: ManualClock) -> RingedStore:
-    return ringed_store(clock)
+def ringed(clock: ManualClock) -> RingStore:
+    return ring_store(clock)
 
 
 def tally(table: TableRef = TABLE, kind: Kind = Kind.RANGES, *tokens: int) -> Tally:
-    made = Tally()
-    made.add(table, kind, list(tokens) or [0])
-    return made
+    created = Tally()
+    created.add(table, kind, list(tokens) or [0])
+    return created
 
 
 def numbers(left: Left | None) -> dict[str, int]:
@@ -42,7 +42,7 @@ def numbers(left: Left | None) -> dict[str, int]:
 
 class TestWhatASweepCounts:
     def test_ranges_single_versions_and_sentinels_are_counted_at_the_tokens_of_their_rows(
-        self, ringed: RingedStore, clock: ManualClock
+        self, ringed: RingStore, clock: ManualClock
     ) -> None:
         world = World(ringed, clock)
         for start in (10, 20, 30):
@@ -56,21 +56,19 @@ class TestWhatASweepCounts:
             assert left.tally.by_kind[kind].deleted_between(token_of(cell.row), token_of(cell.row)) == 1
         assert summary.tombstones == {str(TABLE): 3}
 
-    def test_a_delete_marker_takes_two_range_tombstones(self, ringed: RingedStore, clock: ManualClock) -> None:
+    def test_a_delete_marker_takes_two_range_tombstones(self, ringed: RingStore, clock: ManualClock) -> None:
         world = World(ringed, clock)
         for start, delete in ((10, False), (20, True)):
             world.write(start, start + 1, [A], table=THOROUGH_TABLE, delete=delete)
         assert world.sweep(100, THOROUGH).tombstones == {str(THOROUGH_TABLE): 2}
 
-    def test_aborted_writes_that_are_deleted_once_more_are_counted_too(
-        self, ringed: RingedStore, clock: ManualClock
-    ) -> None:
+    def test_aborted_writes_that_are_deleted_again_are_counted(self, ringed: RingStore, clock: ManualClock) -> None:
         world = World(ringed, clock)
         world.write(10, -1, [A])
         world.sweep(1_000, grace_s=0)
         assert world.sweep(60_000).tombstones[str(TABLE)] > 0
 
-    def test_shards_of_one_day_add_up(self, ringed: RingedStore, clock: ManualClock) -> None:
+    def test_shards_of_one_day_add_up(self, ringed: RingStore, clock: ManualClock) -> None:
         world = World(ringed, clock)
         Progress(ringed).raise_shards(2)
         cells = [Cell(b"row-%d" % number, b"c") for number in range(40)]
@@ -80,7 +78,7 @@ class TestWhatASweepCounts:
             ShardSweep(ringed, CONSERVATIVE, shard, Horizon(100, clock.now_ms()), clock).run()
         assert numbers(Deletions(ringed).left(TABLE, GRACE_S, clock.now_ms()))["ranges"] == 40
 
-    def test_a_dry_run_counts_nothing(self, ringed: RingedStore, clock: ManualClock) -> None:
+    def test_a_dry_run_counts_nothing(self, ringed: RingStore, clock: ManualClock) -> None:
         world = World(ringed, clock)
         for start in (10, 20):
             world.write(start, start + 1)
@@ -94,7 +92,7 @@ class TestWhatASweepCounts:
         assert store.scan_registers(DELETIONS).items == []
 
     def test_statistics_that_can_not_be_written_do_not_stop_a_sweep(
-        self, ringed: RingedStore, clock: ManualClock
+        self, ringed: RingStore, clock: ManualClock
     ) -> None:
         def refuse(call: Call) -> None:
             if call.name == "update" and call.arguments[0] == DELETIONS:
@@ -117,7 +115,7 @@ class TestDays:
         assert (left.tally.tombstones, left.droppable.tombstones) == (4, 3)
         assert left.since_ms == LATER_MS - 12 * DAY_MS
 
-    def test_old_days_are_put_together_and_never_taken_for_older_than_they_are(self, memory: Store) -> None:
+    def test_old_days_are_merged_and_never_count_as_older(self, memory: Store) -> None:
         deletions = Deletions(memory)
         days = MOST_DAYS + 10
         for day in range(days):
@@ -251,12 +249,12 @@ def test_the_moment_at_which_all_of_it_can_be_dropped_is_that_of_the_last_day(me
     assert deletions.left(TABLE, GRACE_S, 16 * DAY_MS).droppable.tombstones == 2  # type: ignore[union-attr]
 
 
-def test_a_tally_survives_the_way_to_the_driver_and_stays_small() -> None:
-    made = Tally()
+def test_a_tally_is_serialised_unchanged_and_stays_small() -> None:
+    created = Tally()
     for number in range(5_000):
-        made.add(TABLE, Kind.RANGES, [token_of(b"%d" % number)])
-    again = Tally.of(made.document())
-    again.merge(Tally.of(made.document()))
+        created.add(TABLE, Kind.RANGES, [token_of(b"%d" % number)])
+    again = Tally.of(created.document())
+    again.merge(Tally.of(created.document()))
     [(table, counts)] = again
     assert (table, counts.tombstones) == (TABLE, 10_000)
     assert len(counts.document()["ranges"]["deleted"]) <= 512

@@ -32,7 +32,7 @@ FINE = 50_000
 MANY = [Cell(b"many", b"%03d" % number) for number in range(60)]
 
 
-class TestWhatGoes:
+class TestRemoval:
     def test_older_versions_are_removed_and_the_newest_stays_with_a_sentinel(self, world: World) -> None:
         for start in (10, 20, 30):
             world.write(start, start + 1)
@@ -98,7 +98,7 @@ class TestWhatGoes:
         assert world.versions() == [-1, 12_000_000_000]
         assert world.queue_is_empty()
 
-    def test_batches_end_in_the_same_state_as_one_sweep(self, world: World) -> None:
+    def test_sweeping_in_batches_leaves_the_same_state(self, world: World) -> None:
         for start in range(10, 30):
             world.write(start, start + 50, [A, B] if start % 2 else [C])
         summary = world.sweep(FINE, batch=3)
@@ -170,7 +170,7 @@ class TestUndecided:
 
 
 class TestTables:
-    def test_a_table_set_to_nothing_is_no_longer_swept_and_its_entries_go(self, world: World) -> None:
+    def test_a_table_set_to_nothing_is_no_longer_swept_and_its_entries_are_removed(self, world: World) -> None:
         world.write(10, 11)
         world.write(20, 21)
         Catalog(world.store).change(TABLE, NOTHING, None)
@@ -198,17 +198,17 @@ class TestTables:
         assert world.sweep(100).unparked == 1
         assert world.parked() == []
 
-    def test_looking_first_writes_no_tombstone_for_first_writes(self, world: World) -> None:
-        looked = TableRef.parse("app.looked")
-        world.store.create_table(looked, TableMetadata(look_before_delete=True))
-        world.write(10, 11, [A, B], table=looked)
-        world.write(20, 21, [B, C], table=looked)
+    def test_checking_first_writes_no_tombstone_for_first_writes(self, world: World) -> None:
+        checked = TableRef.parse("app.looked")
+        world.store.create_table(checked, TableMetadata(look_before_delete=True))
+        world.write(10, 11, [A, B], table=checked)
+        world.write(20, 21, [B, C], table=checked)
         recorder = Recorder(world.store)
         summary = sweep(recorder.store, world.clock, 100)
-        changes = [call for call in recorder.calls if call.arguments[0] == looked]
+        changes = [call for call in recorder.calls if call.arguments[0] == checked]
         assert [(call.name, len(call.arguments[1])) for call in changes] == [("add_sentinels", 1), ("delete_ranges", 1)]
         assert (summary.range_deletes, summary.sentinels, summary.entries) == (1, 1, 4)
-        assert [world.versions(cell, looked) for cell in (A, B, C)] == [[10], [-1, 20], [20]]
+        assert [world.versions(cell, checked) for cell in (A, B, C)] == [[10], [-1, 20], [20]]
 
 
 class TestTruncation:
@@ -247,7 +247,7 @@ class TestTruncation:
 
 
 class TestOrder:
-    def test_publish_sentinels_tombstones_parking_cleaning_progress(self, world: World) -> None:
+    def test_steps_run_in_the_order_publish_sentinels_tombstones_parking_cleaning_progress(self, world: World) -> None:
         world.write(10, 11)
         world.write(20, 21)
         world.write(30, None)

@@ -79,7 +79,7 @@ def problem_of(value: bytes) -> str:
     return str(unreadable.value)
 
 
-class TestWhatCannotBeRead:
+class TestUnreadableEntries:
     def quarantined(self, world: World) -> list[tuple[bytes, str]]:
         """Each value and the reason why it is quarantined."""
         return [(entry.value, entry.reason) for entry in Quarantine(world.store, TimestampService(world.store)).all()]
@@ -128,7 +128,7 @@ class TestWhatCannotBeRead:
         assert world.sweep(FINE).quarantined == 1
         assert world.queue_is_empty()
 
-    def test_once_the_cause_is_gone_a_retry_judges_it(self, world: World) -> None:
+    def test_a_retry_judges_it_once_the_cause_is_fixed(self, world: World) -> None:
         restored = TableRef.parse("app.restored")
         world.write(10, 11)
         for start in (20, 30):
@@ -250,7 +250,7 @@ class TestLateEntries:
         world.sweep(200)
         for start in (10, 90):
             world.write(start, None)
-        assert world.sweep(300).entries == 2, "the first was met, so all were looked at"
+        assert world.sweep(300).entries == 2, "the first was found, so all were checked"
         world.write(92, None)
         assert (world.sweep(400).entries, outcome(world, 92)) == (0, None)
         assert (world.sweep(FINE).entries, outcome(world, 92)) == (1, ABORTED)

@@ -25,7 +25,7 @@ from tests.unit.sweep.world import TABLE, A, B, C, World, state_of, sweep, sweep
 FINE = 50_000
 SWEEP_TS = 2 * FINE
 MANY = [Cell(b"many", b"%02d" % number) for number in range(7)]
-LOOKED, TRUNCATED = TableRef.parse("app.looked"), TableRef.parse("app.truncated")
+CHECKED, TRUNCATED = TableRef.parse("app.looked"), TableRef.parse("app.truncated")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def busy(clock: ManualClock) -> MemoryStore:
     that was truncated, two partitions."""
     memory = memory_store(clock)
     world = World(memory, clock)
-    for table, look in ((LOOKED, True), (TRUNCATED, False)):
+    for table, look in ((CHECKED, True), (TRUNCATED, False)):
         memory.create_table(table, TableMetadata(look_before_delete=look))
     for start in (10, 20, 30):
         world.write(start, start + 1, [A, B])
@@ -55,8 +55,8 @@ def busy(clock: ManualClock) -> MemoryStore:
     world.write(70, 71, MANY)
     world.write(80, None, MANY)
     world.write(90, 91, MANY, delete=True)
-    world.write(100, 101, [A, C], table=LOOKED)
-    world.write(110, 111, [C], table=LOOKED)
+    world.write(100, 101, [A, C], table=CHECKED)
+    world.write(110, 111, [C], table=CHECKED)
     world.enter(120, b"\x02garbage")
     world.protect("after", 95, Mode.AFTER)
     world.write(FINE + 10, FINE + 11, [A, B, C])
@@ -97,7 +97,7 @@ def test_sweeping_again_changes_nothing_more() -> None:
 
 @pytest.mark.parametrize("batch", [100_000, 2])
 @pytest.mark.parametrize("after", [False, True])
-def test_wherever_it_dies_the_next_sweep_reaches_the_same_end(after: bool, batch: int) -> None:
+def test_after_a_crash_at_any_step_the_next_sweep_reaches_the_same_state(after: bool, batch: int) -> None:
     expected = undisturbed(batch=batch)
     calls = number_of_calls(batch=batch)
     assert calls > 30
@@ -111,7 +111,7 @@ def test_wherever_it_dies_the_next_sweep_reaches_the_same_end(after: bool, batch
         assert state_of(shared) == expected, f"crashed {'after' if after else 'before'} call {call}, {at}"
 
 
-def test_wherever_it_dies_twice_the_third_sweep_reaches_the_same_end() -> None:
+def test_after_two_crashes_at_any_step_the_third_sweep_reaches_the_same_state() -> None:
     expected, calls = undisturbed(), number_of_calls()
     chance = random.Random(7)
     for _ in range(40):
@@ -124,7 +124,7 @@ def test_wherever_it_dies_twice_the_third_sweep_reaches_the_same_end() -> None:
 
 
 @pytest.mark.parametrize("fault", [fail, lose_answer])
-def test_a_call_that_fails_ends_the_run_and_the_next_reaches_the_same_end(fault: Any) -> None:
+def test_a_failed_call_ends_the_run_and_the_next_reaches_the_same_state(fault: Any) -> None:
     expected = undisturbed()
     names = ["update", "put", "add_sentinels", "delete_ranges", "delete_versions", "delete_rows", "put_if_absent"]
     for name in names:
@@ -142,7 +142,7 @@ def test_a_call_that_fails_ends_the_run_and_the_next_reaches_the_same_end(fault:
 
 
 @pytest.mark.parametrize("batch", [100_000, 2])
-def test_a_sweep_that_stops_while_another_runs_through_does_no_harm(batch: int) -> None:
+def test_a_sweep_paused_during_another_one_is_safe(batch: int) -> None:
     expected = undisturbed()
     for call in range(1, number_of_calls(batch=batch) + 1):
         clock = ManualClock()
@@ -150,10 +150,10 @@ def test_a_sweep_that_stops_while_another_runs_through_does_no_harm(batch: int) 
         zombie = standing_at(call, shared, clock, batch=batch)
         sweep(shared, clock, SWEEP_TS)
         zombie.finish()
-        assert state_of(shared) == expected, f"stood at call {call}"
+        assert state_of(shared) == expected, f"stopped at call {call}"
 
 
-def test_two_sweeps_interleaved_call_by_call_reach_the_same_end() -> None:
+def test_two_interleaved_sweeps_reach_the_same_state() -> None:
     expected = undisturbed()
     for seed in range(60):
         chance = random.Random(seed)
@@ -171,7 +171,7 @@ def test_two_sweeps_interleaved_call_by_call_reach_the_same_end() -> None:
         assert state_of(shared) == expected, f"seed {seed}"
 
 
-def test_a_zombie_with_a_lower_sweep_timestamp_does_no_harm() -> None:
+def test_a_zombie_with_a_lower_sweep_timestamp_is_safe() -> None:
     expected = undisturbed()
     for seed in range(30):
         chance = random.Random(seed)
@@ -186,7 +186,7 @@ def test_a_zombie_with_a_lower_sweep_timestamp_does_no_harm() -> None:
 
 
 def test_a_zombie_never_removes_what_was_protected_meanwhile(clock: ManualClock) -> None:
-    """At every point of a sweep another process protects; what is accepted stays, what is refused says why."""
+    """At every point of a sweep another process protects; accepted records hold, and refused ones have a reason."""
     accepted = 0
     for call in range(1, 40):
         shared = memory_store(clock)
@@ -241,7 +241,7 @@ def test_it_ends_with_one_version_for_each_cell_and_an_empty_queue_once_all_is_r
     world.sweep(SWEEP_TS)
     assert world.queue_is_empty()
     assert world.parked() == []
-    for table in (TABLE, LOOKED):
+    for table in (TABLE, CHECKED):
         stored = [cell for cell, ts, _ in memory.scan_versions(table).items if ts >= 0]
         assert len(stored) == len(set(stored))
     assert memory.scan_versions(TRUNCATED).items == []

@@ -107,7 +107,7 @@ class TestTheWholeStore:
             next(sweeper.sweep([CONSERVATIVE, THOROUGH], stop_at=101))
         assert (refused.value.field, refused.value.reason) == ("stop_at", "too_high")
         assert all(given in str(refused.value) for given in ("101", "100", CONSERVATIVE.value))
-        assert Thresholds(store).of_strategy(CONSERVATIVE) == 50, "nothing was begun"
+        assert Thresholds(store).of_strategy(CONSERVATIVE) == 50, "nothing was started"
         assert Thresholds(store).of_strategy(THOROUGH) == 0
 
     @pytest.mark.parametrize("shards", [[2], [-1], [0, 7]])

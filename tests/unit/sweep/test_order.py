@@ -75,7 +75,7 @@ def test_an_open_transaction_holds_it_back_whatever_the_interval(history: Store,
         ({"max_seconds": -0.5}, "max_seconds"),
     ],
 )
-def test_an_order_that_makes_no_sense_is_refused_by_the_name_of_its_field(given: dict[str, Any], field: str) -> None:
+def test_an_invalid_order_is_refused_by_the_name_of_its_field(given: dict[str, Any], field: str) -> None:
     order: dict[str, Any] = {"strategy": CONSERVATIVE, "shard": 0}
     with pytest.raises(BadValue) as refused:
         SweepOrder(**(order | given))

@@ -41,7 +41,7 @@ class TestEverything:
         summary = world.sweep(100)
         assert world.state() == before
         assert (summary.stopped, summary.progress, summary.entries) == ("paused", -1, 0)
-        assert Thresholds(world.store).of_strategy(CONSERVATIVE) == 0, "readers are told of no sweep"
+        assert Thresholds(world.store).of_strategy(CONSERVATIVE) == 0, "no threshold was published for readers"
 
     def test_resumed_the_next_sweep_does_what_was_left(self, world: World) -> None:
         for start in (10, 20):
@@ -141,7 +141,7 @@ class TestOneTable:
         world.sweep(100)
         assert (world.versions(), waiting(world)) == ([-1, 20], [])
 
-    def test_a_protection_made_before_the_pause_holds_after_it(self, world: World) -> None:
+    def test_a_protection_created_before_the_pause_holds_after_it(self, world: World) -> None:
         world.write(10, 11)
         world.protect("kept", 15)
         world.write(20, 21)
@@ -186,7 +186,7 @@ class TestOneTable:
         assert world.versions(table=THOROUGH_TABLE) == []
 
 
-class TestAsking:
+class TestPauseCommands:
     def test_a_second_pause_is_refused_and_says_whose_the_first_is(self, world: World) -> None:
         pause(world)
         with pytest.raises(AlreadyExists) as refused:

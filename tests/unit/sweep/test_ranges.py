@@ -54,7 +54,7 @@ def test_nothing_is_dense_where_that_is_switched_off(off: int) -> None:
 
 def test_both_ends_of_the_ring_have_their_place() -> None:
     counted = histogram([(LEAST_TOKEN, 1), (GREATEST_TOKEN, 2)], most=1)
-    assert counted.deleted_between(LEAST_TOKEN, LEAST_TOKEN) == 3, "one range for the whole ring can't tell them apart"
+    assert counted.deleted_between(LEAST_TOKEN, LEAST_TOKEN) == 3, "one range for the whole ring can't distinguish them"
     assert counted.dense_ranges(1) == [DeletedRange(LEAST_TOKEN, GREATEST_TOKEN, 3)]
 
 
@@ -115,7 +115,7 @@ def test_between_two_tokens_it_never_counts_too_little(
 
 
 @given(deletes, sizes)
-def test_it_survives_the_way_to_another_task(deleted: list[tuple[int, int]], most: int) -> None:
+def test_it_is_serialised_unchanged(deleted: list[tuple[int, int]], most: int) -> None:
     document = histogram(deleted, most).document()
     again = TokenHistogram.of(json.loads(json.dumps(document)))
     again.add(0, 0)
@@ -158,7 +158,7 @@ def test_of_what_is_compacted_nothing_beyond_it_counts(
 
 
 @given(deletes, deletes, sizes, sizes)
-def test_what_was_merged_can_be_taken_away_however_coarse_it_is(
+def test_merged_ranges_can_be_removed_at_any_resolution(
     one: list[tuple[int, int]], other: list[tuple[int, int]], fine: int, coarse: int
 ) -> None:
     part, whole = histogram(one, fine), histogram([*one, *other], coarse)

@@ -97,7 +97,7 @@ class TestUnprotected:
         assert sorted(shuffled.ranges[TABLE]) == sorted(expected.ranges[TABLE])
         assert sorted(shuffled.parked) == sorted(expected.parked)
 
-    def test_no_entry_no_plan(self) -> None:
+    def test_without_entries_there_is_no_plan(self) -> None:
         assert planned() == Plan()
 
 
@@ -269,7 +269,7 @@ class TestRetention:
         assert ranges(decided) == [(0, 10)]
         assert [each.start for each in decided.parked] == [20, 30]
 
-    def test_retention_comes_before_protection(self) -> None:
+    def test_retention_is_applied_before_protection(self) -> None:
         decided = planned(
             entry(20, 25), view=TableView(CONSERVATIVE, horizon=22), protected=protections((15, AT))
         )  # fmt: skip
@@ -280,11 +280,11 @@ class TestTablesThatAreNotSwept:
     def test_a_table_set_to_nothing_is_left_alone(self) -> None:
         assert planned(entry(20), entry(30, ABORTED), view=TableView(NOTHING)) == Plan()
 
-    def test_a_table_that_is_gone_is_left_alone(self) -> None:
+    def test_a_dropped_table_is_left_alone(self) -> None:
         assert plan([entry(20)], CONSERVATIVE, {}, Protections.none(), GRACE_UNTIL) == Plan()
 
 
-class TestLookingFirst:
+class TestCheckingFirst:
     def test_where_a_table_requests_it_ranges_are_checked_before(self) -> None:
         decided = planned(entry(20), view=TableView(CONSERVATIVE, check_first=True))
         assert (decided.ranges, decided.sentinels) == ({}, {})
@@ -294,7 +294,7 @@ class TestLookingFirst:
         decided = planned(entry(20, delete=True), strategy=THOROUGH, view=TableView(THOROUGH, check_first=True))
         marker = Marker(entry(20, delete=True), VersionRange(CELL, -1, 20))
         assert decided.to_check == {TABLE: [Removal(VersionRange(CELL, -1, 21), False, False, marker)]}
-        assert decided.markers == {}, "it goes only if something is there"
+        assert decided.markers == {}, "it is removed only if something is there"
 
     def test_a_thorough_delete_older_than_a_truncation_is_checked_as_well(self) -> None:
         decided = planned(entry(20, delete=True), strategy=THOROUGH, view=TableView(THOROUGH, mark=21))
@@ -308,11 +308,11 @@ class TestLookingFirst:
         decided = planned(entry(20, 22), strategy=strategy, view=view, protected=protections((15, Mode.AT)))
         assert (decided.to_check, decided.parked) == ({TABLE: [Removal(VersionRange(CELL, 0, 21), False, True)]}, [])
 
-    @pytest.mark.parametrize(("mark", "looked"), [(20, False), (21, True)])
-    def test_an_entry_older_than_a_truncation_is_checked_and_puts_no_sentinel(self, mark: int, looked: bool) -> None:
+    @pytest.mark.parametrize(("mark", "checked"), [(20, False), (21, True)])
+    def test_an_entry_older_than_a_truncation_is_checked_and_puts_no_sentinel(self, mark: int, checked: bool) -> None:
         decided = planned(entry(20), view=TableView(CONSERVATIVE, mark=mark))
-        assert decided.to_check == ({TABLE: [Removal(VersionRange(CELL, 0, mark), False, True)]} if looked else {})
-        assert bool(decided.sentinels) is not looked
+        assert decided.to_check == ({TABLE: [Removal(VersionRange(CELL, 0, mark), False, True)]} if checked else {})
+        assert bool(decided.sentinels) is not checked
 
     @pytest.mark.parametrize(
         ("first", "sentinel", "truncated", "versions", "expected_ranges", "expected_sentinel"),

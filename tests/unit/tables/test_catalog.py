@@ -18,9 +18,9 @@ CONSERVATIVE = SweepStrategy.CONSERVATIVE
 
 @pytest.fixture
 def catalog(store: Store) -> Catalog:
-    made = Catalog(store)
-    made.create(T, TableMetadata())
-    return made
+    created = Catalog(store)
+    created.create(T, TableMetadata())
+    return created
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_with_a_retention_readers_go_by_the_tables_own_threshold(catalog: Catalo
     assert for_readers(store) == 200
 
 
-def test_a_retention_taken_away_and_given_back_is_not_the_one_from_before(memory: MemoryStore) -> None:
-    """While the table had no retention, a sweep went beyond the threshold of the first one."""
+def test_a_retention_that_is_removed_and_set_again_is_a_new_one(memory: MemoryStore) -> None:
+    """While the table had no retention, a sweep passed the threshold of the first one."""
     catalog = Catalog(memory)
     catalog.create(T, TableMetadata())
     Thresholds(memory).raise_strategy(CONSERVATIVE, 100)
@@ -119,10 +119,10 @@ def test_a_retention_taken_away_and_given_back_is_not_the_one_from_before(memory
     again.finish()
     assert for_readers(memory) == 200
     Thresholds(memory).raise_strategy(CONSERVATIVE, 300)
-    assert for_readers(memory) == 200, "and from now on it goes by its own"
+    assert for_readers(memory) == 200, "and from now on its own retention applies"
 
 
-def test_a_change_to_what_stands_already_changes_nothing(catalog: Catalog) -> None:
+def test_a_change_to_the_current_value_changes_nothing(catalog: Catalog) -> None:
     catalog.change(T, CONSERVATIVE, 50)
     standing = catalog.list()
     catalog.change(T, CONSERVATIVE, 50)

@@ -1,4 +1,4 @@
-"""Truncating, dropping and creating tables again, in orders that once caused harm, step by step."""
+"""Truncating, dropping and creating tables again, in orders that once caused errors, step by step."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ AT_ONCE = Settings(emptying_wait_s=0)
 
 @pytest.fixture
 def catalog(store: Store, clock: ManualClock) -> Catalog:
-    made = Catalog(store, clock)
-    made.create(T, TableMetadata())
-    return made
+    created = Catalog(store, clock)
+    created.create(T, TableMetadata())
+    return created
 
 
 @pytest.fixture
@@ -41,10 +41,10 @@ def manager(store: Store, clock: ManualClock) -> TransactionManager:
 @pytest.fixture
 def table(memory: MemoryStore) -> Catalog:
     """With two cells, for processes that are stepped."""
-    made = Catalog(memory)
-    made.create(T, TableMetadata())
+    created = Catalog(memory)
+    created.create(T, TableMetadata())
     write(client(memory), A, B)
-    return made
+    return created
 
 
 def client(store: Store) -> TransactionManager:
@@ -115,7 +115,7 @@ def test_a_refused_truncation_leaves_no_mark_behind(catalog: Catalog, manager: T
     assert open_before.get(T, *A) == b"v"
 
 
-def test_one_that_is_announced_is_taken_over_by_the_next(table: Catalog, memory: MemoryStore) -> None:
+def test_an_announced_truncation_is_continued_by_the_next(table: Catalog, memory: MemoryStore) -> None:
     first, second = truncating(memory), truncating(memory)
     to_the_decision(first)
     to_the_decision(second)
@@ -127,7 +127,7 @@ def test_one_that_is_announced_is_taken_over_by_the_next(table: Catalog, memory:
     assert table.count(T) == Count(0, 0)
 
 
-def test_one_whose_announcements_are_taken_back_again_and_again_gives_up(memory: MemoryStore) -> None:
+def test_a_truncation_whose_announcements_are_withdrawn_repeatedly_fails(memory: MemoryStore) -> None:
     Catalog(memory).create(T, TableMetadata())
 
     def take_back(call: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_snapshot_never_sees_half_a_truncated_table(table: Catalog, memory: Me
         before.get(T, *A)
     assert swept.value.threshold == row(memory).mark
     truncation.crash_here()
-    assert during.get_many(T, [A, B]) == {}, "nor if the rest stays for ever"
+    assert during.get_many(T, [A, B]) == {}, "nor if the rest stays forever"
     assert row(memory).scan_due == (ScanReason.TRUNCATED, row(memory).mark), "which a scan will see to"
 
 
@@ -187,9 +187,7 @@ def test_a_reader_waits_for_the_decision_before_it_takes_anything_back(table: Ca
     assert row(memory).mark < reader.start
 
 
-def test_a_protection_taken_in_the_middle_of_a_truncation_stops_it_or_is_refused(
-    table: Catalog, memory: MemoryStore
-) -> None:
+def test_a_protection_during_a_truncation_stops_it_or_is_refused(table: Catalog, memory: MemoryStore) -> None:
     truncation = truncating(memory)
     to_the_decision(truncation)
     ts = TimestampService(memory).fresh()
@@ -200,14 +198,14 @@ def test_a_protection_taken_in_the_middle_of_a_truncation_stops_it_or_is_refused
     assert client(memory).read_at(ts).get_many(T, [A, B]) == {A: b"v", B: b"v"}
 
 
-def test_a_protection_below_the_mark_of_a_truncation_under_way_is_refused(table: Catalog, memory: MemoryStore) -> None:
+def test_a_protection_below_the_mark_of_a_running_truncation_is_refused(table: Catalog, memory: MemoryStore) -> None:
     ts = TimestampService(memory).fresh()
     truncation = truncating(memory)
     truncation.step_to("delete_versions")
     assert not protect(memory, ts)
 
 
-def test_after_a_forced_truncation_a_protection_does_not_let_anybody_read_nothing(
+def test_after_a_forced_truncation_a_protected_read_fails_instead_of_returning_nothing(
     catalog: Catalog, manager: TransactionManager
 ) -> None:
     write(manager, A)
@@ -249,7 +247,7 @@ def test_a_writer_that_meets_an_announcement_aborts_and_the_next_one_commits(
         write(client(memory), A)
     assert (aborted.value.reason, aborted.value.table) == ("emptying", T)
     dropping_it.crash_here()
-    assert write(client(memory), A), "the process that announced it may be dead"
+    assert write(client(memory), A), "the process that announced it may have died"
 
 
 def test_a_drop_takes_nothing_that_committed_above_its_mark(table: Catalog, memory: MemoryStore) -> None:
@@ -311,7 +309,7 @@ def test_a_table_created_again_is_an_incarnation_that_no_earlier_snapshot_reads(
     assert manager.transaction().get(T, *A) is None
 
 
-def test_a_pattern_that_was_accepted_while_there_was_no_table_protects_nothing_that_is_gone(
+def test_a_pattern_accepted_without_a_table_protects_nothing_that_was_removed(
     catalog: Catalog, manager: TransactionManager
 ) -> None:
     write(manager, A)

@@ -40,7 +40,7 @@ def metadata(store: Store) -> TableMetadata:
     return store.tables([T])[T]
 
 
-class TestWhatIsLeftToDo:
+class TestDueScans:
     @pytest.mark.parametrize(
         ("way", "why"),
         [
@@ -65,7 +65,7 @@ class TestWhatIsLeftToDo:
         assert table.scan_due == (ScanDue(why) if why else None)
         assert table.strategies == set(way) - {NOTHING}
 
-    def test_the_same_strategy_again_leaves_what_stands(self) -> None:
+    def test_the_same_strategy_again_changes_nothing(self) -> None:
         table = TableMetadata(CONSERVATIVE).with_strategy(THOROUGH)
         assert table.with_strategy(THOROUGH) == table
 
@@ -99,9 +99,7 @@ class TestSteps:
             Catalog(store).set_strategy(T, THOROUGH)
         assert unknown.value.table == T
 
-    def test_a_process_that_dies_after_the_change_leaves_a_scan_that_any_other_may_date(
-        self, memory: MemoryStore
-    ) -> None:
+    def test_after_a_crash_any_process_may_set_the_timestamp_of_the_due_scan(self, memory: MemoryStore) -> None:
         make(memory, NOTHING)
         dying = Process(memory, lambda store: Catalog(store).set_strategy(T, CONSERVATIVE))
         dying.step_to("update")
@@ -126,7 +124,7 @@ class TestSteps:
         assert due.since is not None
         assert due.since > written_by_nothing
 
-    def test_only_a_scan_that_went_far_enough_settles_it(self, store: Store) -> None:
+    def test_only_a_scan_up_to_the_timestamp_completes_the_change(self, store: Store) -> None:
         catalog = make(store, NOTHING)
         due = catalog.set_strategy(T, CONSERVATIVE).after.scan_due
         assert due is not None
@@ -137,7 +135,7 @@ class TestSteps:
         assert metadata(store).scan_due is None
         assert not catalog.settle_scan(T, due.since), "nothing was due any more"
 
-    def test_a_scan_of_before_the_next_change_does_not_settle_that_one(self, store: Store) -> None:
+    def test_a_scan_before_the_next_change_does_not_complete_that_one(self, store: Store) -> None:
         catalog = make(store, NOTHING)
         catalog.set_strategy(T, CONSERVATIVE)
         up_to = TimestampService(store).fresh()
@@ -224,7 +222,7 @@ class TestReadersAndWriters:
         assert len(store.timestamps(T, [CELL])[CELL]) == 1
         assert metadata(store).scan_due is None
 
-    def test_a_scan_does_not_settle_it_while_entries_are_parked_that_will_write_sentinels(
+    def test_a_scan_does_not_complete_the_change_while_parked_entries_will_write_sentinels(
         self, store: Store, clock: ManualClock, manager: TransactionManager
     ) -> None:
         catalog = make(store, CONSERVATIVE)
@@ -258,7 +256,7 @@ class TestReadersAndWriters:
         assert manager.transaction().get(T, *CELL) == b"3"
         assert metadata(store).scan_due is None
 
-    def test_a_scan_that_a_writer_of_before_the_change_holds_back_does_not_settle_it(
+    def test_a_scan_held_back_by_an_older_writer_does_not_complete_the_change(
         self, store: Store, clock: ManualClock, manager: TransactionManager
     ) -> None:
         catalog = make(store, NOTHING)
@@ -272,7 +270,7 @@ class TestReadersAndWriters:
         self.scan(store, clock)
         assert metadata(store).scan_due is None
 
-    def test_a_scan_of_part_of_the_table_does_not_settle_it(self, store: Store, clock: ManualClock) -> None:
+    def test_a_scan_of_part_of_the_table_does_not_complete_the_change(self, store: Store, clock: ManualClock) -> None:
         make(store, NOTHING).set_strategy(T, CONSERVATIVE)
         clock.advance(1)
         self.scan(store, clock, from_row=b"r")

@@ -16,7 +16,7 @@ CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 @pytest.mark.parametrize(
     ("old", "new"), [(CONSERVATIVE, THOROUGH), (THOROUGH, CONSERVATIVE), (NOTHING, CONSERVATIVE), (NOTHING, THOROUGH)]
 )
-def test_what_it_replaced_goes_by_its_entry_in_the_other_queue_or_by_the_scan_and_no_reader_is_wrong(
+def test_replaced_versions_are_removed_by_the_other_queue_or_by_the_scan_and_no_reader_is_wrong(
     sqlite: Store, sqlite_url: str, old: SweepStrategy, new: SweepStrategy, value: str
 ) -> None:
     check_a_writer_of_the_old_strategy(sqlite, Settings(store=sqlite_url, retention_s=0), old, new, value)

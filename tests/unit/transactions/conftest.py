@@ -12,8 +12,8 @@ from tests.support.clock import ManualClock
 
 @pytest.fixture
 def manager(store: Store, clock: ManualClock) -> Iterator[TransactionManager]:
-    with TransactionManager(store, clock=clock, renew_leases=False) as made:
-        yield made
+    with TransactionManager(store, clock=clock, renew_leases=False) as created:
+        yield created
 
 
 @pytest.fixture

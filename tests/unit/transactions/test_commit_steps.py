@@ -70,7 +70,7 @@ def memory_with_table(clock: ManualClock) -> MemoryStore:
 
 class TestADeadWriter:
     @pytest.mark.parametrize("after", [False, True])
-    def test_wherever_it_dies_all_or_nothing_is_seen(self, after: bool) -> None:
+    def test_after_a_crash_at_any_step_all_or_nothing_is_visible(self, after: bool) -> None:
         outcomes = set()
         for calls in range(1, number_of_calls() + 1):
             clock = ManualClock()
@@ -85,7 +85,7 @@ class TestADeadWriter:
             assert len(seen) in (0, 2), f"torn after {calls} calls"
             outcomes.add(len(seen))
             if not seen:
-                assert writer(clock, b"next")(shared), "a dead writer blocks no other"
+                assert writer(clock, b"next")(shared), "a crashed writer blocks no other"
         assert outcomes == {0, 2}
 
     def test_a_reader_rolls_it_back_for_good(self, shared: MemoryStore, clock: ManualClock) -> None:
@@ -129,7 +129,7 @@ class TestALiveWriter:
         clock.while_sleeping = process.run_to_end
         assert reader.get(TABLE, R, C) is None
 
-    def test_patience_ends(self, shared: MemoryStore, clock: ManualClock) -> None:
+    def test_a_reader_stops_waiting_after_a_time_limit(self, shared: MemoryStore, clock: ManualClock) -> None:
         process = Process(shared, writer(clock))
         process.step_to("put_if_absent")
         process.step_to("put_if_absent")
@@ -148,9 +148,9 @@ class TestALiveWriter:
         assert process.finish(), "the live writer was not rolled back"
 
 
-class TestTwoWritersAtOnce:
+class TestTwoConcurrentWriters:
     def test_in_every_interleaving_at_most_one_commits_and_its_value_is_read(self) -> None:
-        """Every point at which one may stand while the other runs through."""
+        """Every point at which one may stop while the other runs through."""
         committed = set()
         for calls in range(1, number_of_calls() + 1):
             clock = ManualClock()
@@ -234,14 +234,12 @@ class TestTheDecidingStep:
         assert shared.scan_versions(TABLE).items == []
         assert read(shared, clock) is None
 
-    def test_a_torn_write_of_the_values_is_taken_back(self, shared: MemoryStore, clock: ManualClock) -> None:
+    def test_a_partial_write_of_the_values_is_rolled_back(self, shared: MemoryStore, clock: ManualClock) -> None:
         error = self.run(shared, clock, before=on("put", 1, tear(1)))
         assert isinstance(error, OutcomeUnknown)
         assert shared.scan_versions(TABLE).items == []
 
-    def test_a_clean_up_that_fails_leaves_rubbish_and_no_wrong_answer(
-        self, shared: MemoryStore, clock: ManualClock
-    ) -> None:
+    def test_a_failed_clean_up_leaves_garbage_and_no_wrong_read(self, shared: MemoryStore, clock: ManualClock) -> None:
         def no_deletes(call: Call) -> None:
             if call.name == "delete_versions":
                 fail(call)

@@ -9,7 +9,7 @@ from sweep_tasks.transactions import outcomes as commits
 from sweep_tasks.transactions.outcomes import CommitTable
 
 
-def test_an_outcome_that_another_thread_makes_room_for_meanwhile_is_still_found(
+def test_an_outcome_that_another_thread_evicts_from_the_cache_is_still_found(
     memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "_REMEMBERED", 1)

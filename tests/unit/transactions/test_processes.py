@@ -28,7 +28,7 @@ PATIENT = Settings(transaction_attempts=1_000)
 
 
 def transfer(number: int, url: str, times: int) -> int:
-    """Move money about; returns how often a conflict made a transfer start again."""
+    """Transfer money between accounts. Return how often a transfer was repeated because of a conflict."""
     chance = random.Random(number)
     tries = 0
 
@@ -51,8 +51,8 @@ def audit(_: int, url: str, times: int) -> list[int]:
     """The total, as transactions and read-only ones see it while money moves."""
     totals = []
     with open_store(url, PATIENT) as store, TransactionManager(store, PATIENT) as manager:
-        for turn in range(times):
-            with manager.transaction(read_only=turn % 2 == 0) as tx:
+        for step in range(times):
+            with manager.transaction(read_only=step % 2 == 0) as tx:
                 totals.append(sum(int(value) for _, value in tx.scan(ACCOUNTS)))
     return totals
 
@@ -70,7 +70,7 @@ def bank(sqlite: Store) -> TransactionManager:
     return manager
 
 
-def test_money_is_neither_made_nor_lost_by_seven_writers_and_every_audit_adds_up(
+def test_seven_writers_neither_create_nor_lose_money_and_every_audit_adds_up(
     bank: TransactionManager, sqlite_url: str
 ) -> None:
     totals, *conflicts = in_processes(8, transfer_or_audit, sqlite_url, 30)
@@ -108,7 +108,7 @@ def test_a_writer_killed_between_its_values_and_its_commit_is_rolled_back_by_the
     die_while_committing(sqlite_url, lease_ttl_s=1.0)
     assert len(sqlite.timestamps(ACCOUNTS, [Cell(b"p0", COLUMN)])[Cell(b"p0", COLUMN)]) == 2, "its value is there"
     with bank.transaction() as tx:
-        assert tx.get(ACCOUNTS, b"p0", COLUMN) == b"100", "the reader waited for the lease and went on"
+        assert tx.get(ACCOUNTS, b"p0", COLUMN) == b"100", "the reader waited for the lease and continued"
         tx.put(ACCOUNTS, b"p0", COLUMN, b"99")
     assert bank.transaction().get(ACCOUNTS, b"p0", COLUMN) == b"99"
 
@@ -141,7 +141,7 @@ def hold_and_commit(number: int, url: str) -> bool:
         tx.put(ACCOUNTS, b"p0", COLUMN, b"%d" % (1_000 + number))
         folder = Path(url.removeprefix("sqlite:///")).parent
         (folder / f"{number}.ready").touch()
-        while len(list(folder.glob("*.ready"))) < 2:  # leases would not do: the other's may be gone before it is seen
+        while len(list(folder.glob("*.ready"))) < 2:  # the lease of the other one may be removed before it is seen
             time.sleep(0.001)
         try:
             tx.commit()

@@ -91,7 +91,9 @@ class TestProtecting:
         assert standing(store) == {}
         assert CommitTable(store).outcomes([tx.start]) == {tx.start: -1}
 
-    def test_one_that_was_taken_for_dead_leaves_no_record(self, store: Store, manager: TransactionManager) -> None:
+    def test_a_transaction_that_was_rolled_back_as_dead_leaves_no_record(
+        self, store: Store, manager: TransactionManager
+    ) -> None:
         tx = manager.transaction()
         protect_in(tx)
         CommitTable(store).abort([tx.start])
@@ -125,7 +127,7 @@ class TestReleasing:
             tx.commit()
         assert manager.protections.get("a").released_by is None
 
-    def test_an_unknown_one_fails_where_it_is_named(self, manager: TransactionManager) -> None:
+    def test_an_unknown_record_fails_at_the_call(self, manager: TransactionManager) -> None:
         with pytest.raises(NotFound):
             manager.transaction().release("b")
 
@@ -158,7 +160,7 @@ class TestDying:
     """A process that protects, releases and commits dies before or after each of its calls, or loses the answer."""
 
     @pytest.mark.parametrize("fault", ["before", "after", "unanswered"])
-    def test_after_settling_all_or_nothing_has_happened(self, fault: str) -> None:
+    def test_after_resolution_all_or_nothing_has_happened(self, fault: str) -> None:
         ends = set()
         for number in range(1, 60):
             clock = ManualClock()

@@ -293,7 +293,7 @@ class TestReadOnly:
         with pytest.raises(TransactionError, check=having(code="bad_value")):
             list(tx.scan(thorough))
 
-    def test_one_whose_snapshot_was_swept_fails_and_never_lies(
+    def test_a_swept_snapshot_fails_instead_of_returning_wrong_data(
         self, manager: TransactionManager, table: TableRef, store: Store
     ) -> None:
         old = write(manager, table, b"old")
@@ -350,13 +350,13 @@ class TestReadingAtATimestamp:
         assert (refused.value.field, refused.value.reason) == ("timestamp", "in_the_future")
         assert str(last) in str(refused.value)
 
-    def test_nor_can_a_negative_timestamp(self, manager: TransactionManager) -> None:
+    def test_a_negative_timestamp_cannot_be_read(self, manager: TransactionManager) -> None:
         with pytest.raises(BadValue) as refused:
             manager.read_at(-1)
         assert (refused.value.field, refused.value.reason) == ("timestamp", "out_of_range")
 
 
-class TestTheLooksBeforeCommit:
+class TestChecksBeforeCommit:
     def test_a_transaction_that_a_sweep_has_passed_never_commits(
         self, manager: TransactionManager, table: TableRef, store: Store
     ) -> None:

@@ -10,7 +10,7 @@ from airflow.models.base import Base
 
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.store import Store
-from tests.unit.web.visitors import RightsByDag
+from tests.unit.web.http_client import RightsByDag
 
 TABLE = TableRef.parse("app.items")
 
@@ -35,7 +35,7 @@ def airflow_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture
 def users(airflow_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The users of `visitors.py` and their rights."""
+    """The users of `http_client.py` and their rights."""
     where = f"{RightsByDag.__module__}.{RightsByDag.__qualname__}"
     monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", where)
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "of these tests " * 5)

@@ -13,7 +13,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.web import as_user
 from sweep_tasks.web.application import AT_ONCE, AT_ONCE_IN_ALL, RETRY_AFTER_S, Admission
 from tests.support.errors import having
-from tests.unit.web.visitors import ADA, BOB, login, mounted, problem_of, visitor
+from tests.unit.web.http_client import ADA, BOB, login, mounted, problem_of, web_client
 
 THREADS = 40
 """That the server has, for Airflow's own pages as well."""
@@ -45,7 +45,7 @@ def test_all_users_together_leave_threads_to_airflow() -> None:
         pass
 
 
-def test_what_fails_makes_room_as_well() -> None:
+def test_a_failed_request_frees_its_slot() -> None:
     admission = Admission(each=1, in_all=1)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError), admission.admit(ADA):
@@ -70,7 +70,7 @@ def test_while_one_users_requests_hang_others_are_answered(store: Store, monkeyp
             return {"dag_runs": []}
 
         monkeypatch.setattr(as_user, "airflow_app", lambda: api)
-        async with visitor(ADA, server) as ada, visitor(BOB, server) as bob:
+        async with web_client(ADA, server) as ada, web_client(BOB, server) as bob:
             ada.headers["Authorization"] = hung
             asked = {asyncio.create_task(ada.get("/sweepflow/runs")) for _ in range(AT_ONCE + 2)}
             for _ in range(2):

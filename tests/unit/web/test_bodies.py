@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from sweep_tasks.web.application import FORM, HEADERS, MOST_BYTES
-from tests.unit.web.visitors import as_visitor, mounted, problem_of
+from tests.unit.web.http_client import mounted, problem_of, with_web_client
 
 pytestmark = pytest.mark.usefixtures("users")
 
@@ -22,7 +22,7 @@ NOT_LOGGED_IN = (401, "not_logged_in", None, None)
 def sent(content: Any, **headers: str) -> httpx.Response:
     """By a stranger."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return asyncio.run(as_visitor(None, lambda one: one.post("/sweepflow/pauses", content=content, headers=named)))
+    return asyncio.run(with_web_client(None, lambda one: one.post("/sweepflow/pauses", content=content, headers=named)))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_more_than_a_form_has_is_refused_by_what_it_declares() -> None:
     assert problem_of(sent(b"", content_type=FORM, content_length="9" * 5_000)) == TOO_LARGE
 
 
-def test_and_by_what_comes_where_it_declares_nothing() -> None:
+def test_a_body_without_a_declared_length_is_limited_by_what_arrives() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(MOST_BYTES // 1024 + 1):
             yield b"x" * 1024
@@ -60,7 +60,7 @@ def test_and_by_what_comes_where_it_declares_nothing() -> None:
 
 
 @pytest.mark.parametrize("declared", [b"10", b"0", b"-1", b"many", "¹".encode()])
-def test_and_where_what_it_declares_is_not_true_without_reading_on(declared: bytes) -> None:
+def test_a_body_larger_than_declared_is_refused_without_reading_on(declared: bytes) -> None:
     chunk, read, answered = b"x" * 40_000, 0, []
 
     async def receive() -> dict[str, Any]:
@@ -81,13 +81,15 @@ def test_and_where_what_it_declares_is_not_true_without_reading_on(declared: byt
     assert (answered[0], read) == (413, 2)
 
 
-def test_a_get_can_not_bring_more_either() -> None:
+def test_a_get_request_cannot_have_a_larger_body() -> None:
     answer = asyncio.run(
-        as_visitor(None, lambda one: one.request("GET", "/sweepflow/", content=b"{}", headers={"Content-Type": "a/b"}))
+        with_web_client(
+            None, lambda one: one.request("GET", "/sweepflow/", content=b"{}", headers={"Content-Type": "a/b"})
+        )
     )
     assert problem_of(answer) == NOT_A_FORM
 
 
-def test_these_answers_say_what_a_browser_may_do_with_them_as_all_do() -> None:
+def test_these_answers_have_the_security_headers() -> None:
     answer = sent(b"{}", content_type="application/json")
     assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS

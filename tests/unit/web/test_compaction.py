@@ -49,13 +49,13 @@ def planned(node: str, dense: int, blocks: int) -> dict[str, Any]:
     dead, live = Block(500, 900, 1_000), Block(0, 0, 1_000)
     file = FileStatistics("orders-Data.db", [dead] * dense + [live] * (blocks - dense), "shop.orders")
     verdicts = [node_file_verdict(each).document() for each in rules.plan([file], THRESHOLDS)]
-    made = {
+    created = {
         "node": node,
         "at_s": 15,
         "budget_bytes": 1_000,
         "server": server_state(Server(Work(), repairing=False)).document(),
     }
-    return made | {"files": verdicts, "compactions": [], "blocked": []}
+    return created | {"files": verdicts, "compactions": [], "blocked": []}
 
 
 def round_on(node: str, longest_run: int = 0) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def shown(documents: list[Any], **around: Any) -> Element:
     return Element.of(bytes(body).decode())
 
 
-def test_the_last_measurement_of_each_node_counts_whatever_order_they_come_in() -> None:
+def test_the_last_measurement_of_each_node_counts_in_any_order() -> None:
     documents = [*reversed(round_on("b")), measured("a", 5), None, ["something else"]]
     found = by_node(documents)
     assert list(found) == ["a", "b"]
@@ -91,7 +91,7 @@ def test_the_last_measurement_of_each_node_counts_whatever_order_they_come_in() 
     ]
 
 
-def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
+def test_the_density_of_a_table_on_a_node_is_read_from_the_plan() -> None:
     carts, orders = by_node(round_on("b"))["b"].tables
     assert (orders.dense_files, orders.densest) == (1, 0.75)
     assert (carts.dense_files, carts.densest) == (0, None)
@@ -105,7 +105,7 @@ def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
     assert (alone.dense_files, alone.densest) == (None, None), "there is no plan yet"
 
 
-def test_reads_that_are_about_to_fail_come_first_though_the_run_is_red() -> None:
+def test_reads_near_failing_are_shown_first_although_the_run_failed() -> None:
     fails_at = Thresholds().run_fail
     page = shown(round_on("b", longest_run=fails_at - 1), run={"dag_run_id": "scheduled__1", "state": "failed"})
     assert page.one("id", "reported")["data-state"] == "failed"
@@ -118,7 +118,7 @@ def test_reads_that_are_about_to_fail_come_first_though_the_run_is_red() -> None
     assert shown(round_on("b")).all("data-near-failing") == []
 
 
-def test_tables_with_nothing_on_a_node_take_no_room() -> None:
+def test_tables_without_data_on_a_node_are_not_shown() -> None:
     empty = {"files": 0, "bytes": 0, "droppable": 0, "waiting": 0, "droppable_from_s": None, "gc_grace_s": 60}
     document = measured("b", 10, orders=7)
     document["tables"]["shop.leases"] = empty
@@ -141,7 +141,7 @@ def test_nodes_that_are_not_shown_are_counted() -> None:
     assert shown(round_on("b"), run=run).all("data-left-out") == []
 
 
-def test_where_none_has_reported_it_says_so() -> None:
+def test_a_page_without_reports_states_it() -> None:
     assert by_node([]) == {}
     assert shown([]).one("id", "not-reported").text
     assert shown(round_on("b")).all("id", "not-reported") == []

@@ -1,4 +1,4 @@
-"""A form acts once, however often and wherever it is sent."""
+"""A form acts once, however often and to whichever process it is sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sweep_tasks.web import as_user
 from sweep_tasks.web.rights import act_once, new_form
 from tests.support.errors import having
 from tests.unit.web.conftest import TABLE
-from tests.unit.web.visitors import ADA, form_of, mounted, problem_of, visitor
+from tests.unit.web.http_client import ADA, form_of, mounted, problem_of, web_client
 
 pytestmark = pytest.mark.usefixtures("users")
 
@@ -28,7 +28,7 @@ SENT_ALREADY = (409, "exists", None, "sent_already")
 
 
 class Sent(NamedTuple):
-    """A form, what stands before it is sent, what undoes it, and what must stand at the end."""
+    """A form, the state before it is sent, the action that undoes it, and the expected state at the end."""
 
     form: str
     action: str
@@ -43,7 +43,7 @@ def nothing(_: Store) -> None:
 
 
 def pause(store: Store) -> None:
-    Pauses(store).pause(TABLE, "somebody", "something")
+    Pauses(store).pause(TABLE, "alice", "something")
 
 
 def resume(store: Store) -> None:
@@ -67,12 +67,12 @@ def standing(store: Store) -> tuple[bool, list[str]]:
 @pytest.mark.parametrize("each", [PAUSE, RESUME, RELEASE, RETRY], ids=lambda each: each.action)
 def test_a_form_sent_again_after_its_action_was_undone_changes_nothing(store: Store, each: Sent) -> None:
     async def send() -> None:
-        async with visitor(ADA) as ada:
+        async with web_client(ADA) as ada:
             given = await form_of(ada, each.form, **each.query) | each.fields | {"reason": "because"}
             assert (await ada.post(f"/sweepflow/{each.action}", data=given)).status_code == 303
             each.undo(store)
             undone = standing(store)
-            async with visitor(ADA, mounted()) as elsewhere:  # another process of the server
+            async with web_client(ADA, mounted()) as elsewhere:  # another process of the server
                 assert problem_of(await elsewhere.post(f"/sweepflow/{each.action}", data=given)) == SENT_ALREADY
             assert standing(store) == undone
             fresh = await form_of(ada, each.form, **each.query) | each.fields | {"reason": "again"}
@@ -86,7 +86,7 @@ def test_a_form_sent_again_after_its_action_was_undone_changes_nothing(store: St
 
 def test_sent_twice_at_once_one_of_them_acts(store: Store) -> None:
     async def send() -> list[int]:
-        async with visitor(ADA) as ada:
+        async with web_client(ADA) as ada:
             given = await form_of(ada, "quarantine/retry") | {"reason": "because"}
             answers = await asyncio.gather(*(ada.post("/sweepflow/quarantine/retry", data=given) for _ in range(3)))
             return sorted(answer.status_code for answer in answers)
@@ -96,7 +96,7 @@ def test_sent_twice_at_once_one_of_them_acts(store: Store) -> None:
 
 def test_what_was_refused_may_be_corrected_and_sent_again(store: Store) -> None:
     async def send() -> list[int]:
-        async with visitor(ADA) as ada:
+        async with web_client(ADA) as ada:
             given = await form_of(ada, "pauses/new")
             tried = [
                 {"what": str(TABLE), "reason": " "},
@@ -109,7 +109,7 @@ def test_what_was_refused_may_be_corrected_and_sent_again(store: Store) -> None:
     assert asyncio.run(send()) == [400, 404, 303, 409]
 
 
-def test_of_what_may_have_been_done_all_the_same_the_form_stays_used(store: Store) -> None:
+def test_a_form_stays_used_if_its_action_may_have_happened(store: Store) -> None:
     form = new_form()
     with pytest.raises(NotFound), act_once(store, form, "pause"):
         raise NotFound
@@ -144,14 +144,14 @@ class Runs:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    made = Runs()
-    monkeypatch.setattr(as_user, "airflow_app", lambda: made.app)
-    return made
+    created = Runs()
+    monkeypatch.setattr(as_user, "airflow_app", lambda: created.app)
+    return created
 
 
 def test_a_sweep_is_started_once_with_its_reason_on_one_line(store: Store, runs: Runs) -> None:
     async def send() -> list[int]:
-        async with visitor(ADA) as ada:
+        async with web_client(ADA) as ada:
             given = await form_of(ada, "sweeps/new", shards="0", strategy="conservative")
             given |= {"strategies": "conservative", "shards": "0", "reason": "it\r\nis  late"}
             tried = [given | {"shards": "99"}, given, given, given | {"run": given["run"][:-1] + "0"}]
@@ -169,7 +169,7 @@ def test_a_sweep_that_airflow_may_have_started_is_not_started_again(
     store: Store, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def send() -> None:
-        async with visitor(ADA) as ada:
+        async with web_client(ADA) as ada:
             given = await form_of(ada, "sweeps/new") | {"strategies": "thorough", "reason": "late"}
             monkeypatch.setattr(as_user, "LONGEST_S", 0.1)
             runs.silent = True

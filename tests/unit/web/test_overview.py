@@ -83,9 +83,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, St
 
 def test_a_large_store_takes_as_many_calls_as_an_empty_one(stores: tuple[Store, Store]) -> None:
     def calls(store: Store) -> int:
-        made: list[str] = []
-        overview(FaultyStore(store, before=lambda call: made.append(call.name)), SETTINGS, SystemClock())
-        return len(made)
+        created: list[str] = []
+        overview(FaultyStore(store, before=lambda call: created.append(call.name)), SETTINGS, SystemClock())
+        return len(created)
 
     empty, full = map(calls, stores)
     assert full == empty < 30
@@ -98,7 +98,7 @@ def test_a_large_store_is_shown_with_every_shard_and_the_oldest_records(stores: 
     assert re.findall(r"\d+", Element.of(text).one("id", "more-records").text) == ["50", "512"]
 
 
-def test_what_people_wrote_is_shown_as_they_wrote_it(store: Store, clock: ManualClock) -> None:
+def test_text_of_users_is_escaped_and_shown_unchanged(store: Store, clock: ManualClock) -> None:
     store.create_table(TABLE, TableMetadata())
     nasty = "<script>alert(1)</script> & \"more'"
     Pauses(store, clock).pause(TABLE, nasty, nasty)
@@ -134,7 +134,7 @@ def test_a_user_who_may_only_view_sees_no_buttons(store: Store, clock: ManualClo
     assert "targeted_sweep" in shown.one("id", "may-only-look").text
 
 
-def test_a_shard_is_as_dark_as_it_is_late() -> None:
+def test_the_shade_of_a_shard_follows_its_lag() -> None:
     assert [level(share) for share in (0, 0.25, 0.3, 0.6, 1, 1.01, 2, 2.1)] == ["0", "0", "1", "2", "3", "4", "4", "5"]
 
 
@@ -222,7 +222,7 @@ def test_a_dry_run_is_shown_with_what_it_would_do_and_adds_to_no_sum(store: Stor
     assert overview(store, SETTINGS, clock).status.shards[0].last_run is None
 
 
-def test_a_problem_comes_with_what_to_press(store: Store, clock: ManualClock) -> None:
+def test_a_problem_is_shown_with_its_button(store: Store, clock: ManualClock) -> None:
     store.create_table(TABLE, TableMetadata())
     ClockHistory(store).record_now(TimestampService(store), clock, 900)
     TimestampService(store).fresh()
@@ -238,7 +238,7 @@ def test_a_problem_comes_with_what_to_press(store: Store, clock: ManualClock) ->
     assert "sweepflow sweep" not in text
 
 
-def test_names_of_buttons_stay_with_what_they_are_about(store: Store, clock: ManualClock) -> None:
+def test_labels_of_buttons_name_their_object(store: Store, clock: ManualClock) -> None:
     """After a refresh, the focus must be on the same button."""
     store.create_table(TABLE, TableMetadata())
     ClockHistory(store).record_now(TimestampService(store), clock, 900)

@@ -30,9 +30,7 @@ def press(record: str, version: int) -> None:
     release(request, cast(Any, Ada()), new_form(), record, version, "no longer needed")
 
 
-def test_it_is_added_up_in_the_store_however_it_ends(
-    sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_outcome_is_counted_in_the_store(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)
     sqlite.create_table(TABLE, TableMetadata())
     ProtectionCatalog(sqlite).protect(Record("backup", 5, Mode.AT, (Target(TABLE),)))

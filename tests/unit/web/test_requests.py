@@ -23,15 +23,15 @@ from sweep_tasks.web import as_user
 from sweep_tasks.web.application import RETRY_AFTER_S
 from tests.support.html import Element
 from tests.unit.web.conftest import TABLE
-from tests.unit.web.visitors import (
+from tests.unit.web.http_client import (
     ADA,
     KEEPER,
     SWEEPER,
     VIEWER,
-    as_visitor,
     form_of,
     problem_of,
-    visitor,
+    web_client,
+    with_web_client,
 )
 
 pytestmark = pytest.mark.usefixtures("users")
@@ -42,7 +42,7 @@ STEPS_UP = ["..", ".", "../../etc/passwd", "a/b", "/", "%2e%2e", "..\\x", "\x00"
 
 
 def got(path: str, user: str = ADA, **query: str) -> httpx.Response:
-    return asyncio.run(as_visitor(user, lambda one: one.get(f"/sweepflow/{path}", params=query)))
+    return asyncio.run(with_web_client(user, lambda one: one.get(f"/sweepflow/{path}", params=query)))
 
 
 def posted(path: str, form: str, query: dict[str, str], fields: dict[str, str], user: str = ADA) -> httpx.Response:
@@ -50,7 +50,7 @@ def posted(path: str, form: str, query: dict[str, str], fields: dict[str, str], 
         given = await form_of(one, form, **query) | {"reason": "because"} | fields
         return await one.post(f"/sweepflow/{path}", data=given)
 
-    return asyncio.run(as_visitor(user, send))
+    return asyncio.run(with_web_client(user, send))
 
 
 class Airflow:
@@ -80,13 +80,13 @@ class Airflow:
 
 @pytest.fixture
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
-    made = Airflow()
-    monkeypatch.setattr(as_user, "airflow_app", lambda: made.app)
-    return made
+    created = Airflow()
+    monkeypatch.setattr(as_user, "airflow_app", lambda: created.app)
+    return created
 
 
 @pytest.mark.parametrize("shards", [HUGE, "1-" + HUGE, "0," * LONGEST_SHARDS + "0", "1;2", ESCAPE, ".."])
-def test_shards_that_can_not_be_are_refused(store: Store, airflow: Airflow, shards: str) -> None:
+def test_impossible_shards_are_refused(store: Store, airflow: Airflow, shards: str) -> None:
     asked = got("sweeps/new", shards=shards)
     assert problem_of(asked)[:3] == (400, "bad_value", "shards")
     sent = posted("sweeps", "sweeps/new", {}, {"strategies": "thorough", "shards": shards})
@@ -98,7 +98,7 @@ def test_shards_that_can_not_be_are_refused(store: Store, airflow: Airflow, shar
 
 
 @pytest.mark.parametrize("name", [*STEPS_UP, HUGE])
-def test_a_name_that_leads_elsewhere_leads_nowhere(store: Store, airflow: Airflow, name: str) -> None:
+def test_a_name_that_leaves_the_folder_is_not_found(store: Store, airflow: Airflow, name: str) -> None:
     run = posted("sweeps", "sweeps/new", {}, {"strategies": "thorough", "run": name})
     assert problem_of(run)[:3] == (400, "bad_value", "run")
     assert got("protections/release", id=name).status_code in (400, 404)
@@ -134,29 +134,25 @@ def test_a_reason_is_kept_on_one_line(store: Store) -> None:
     assert [note.reason for note in Journal(store).last()] == ["a closer look"]
 
 
-def test_runs_are_asked_for_and_linked_by_whatever_name_they_have(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = Airflow("..", "a/b", f"x{ESCAPE}", "manual__1", "a b?c#d")
-    monkeypatch.setattr(as_user, "airflow_app", lambda: made.app)
+def test_runs_are_requested_and_linked_by_any_name(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    created = Airflow("..", "a/b", f"x{ESCAPE}", "manual__1", "a b?c#d")
+    monkeypatch.setattr(as_user, "airflow_app", lambda: created.app)
     for path in ("runs", "runs/failed", "compaction"):
-        made.asked.clear()
+        created.asked.clear()
         answer = got(path)
         assert answer.status_code == 200, path
         assert "\x1b" not in answer.text
         hrefs = [link["href"] for link in Element.of(answer.text).all("href")]
         assert [href for href in hrefs if ".." in href.split("/") or "a/b" in href] == [], path
-        assert "a/b" not in made.asked
-    assert set(made.asked) == {"..", f"x{ESCAPE}", "manual__1", "a b?c#d"}
+        assert "a/b" not in created.asked
+    assert set(created.asked) == {"..", f"x{ESCAPE}", "manual__1", "a b?c#d"}
     hrefs = [link["href"] for link in Element.of(got("runs/failed").text).all("href")]
     assert "/dags/targeted_sweep/runs/a%20b%3Fc%23d/tasks/check" in hrefs
     assert "/dags/targeted_sweep/runs/a%2Fb" in hrefs
 
 
 @pytest.mark.parametrize("path", ["runs", "runs/failed", "compaction", "sweeps/new"])
-def test_an_airflow_that_does_not_answer_is_a_sentence_in_time(
-    store: Store, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_an_unresponsive_airflow_is_reported_in_time(store: Store, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     api = FastAPI()
 
     @api.get("/api/v2/{anything:path}")
@@ -168,7 +164,7 @@ def test_an_airflow_that_does_not_answer_is_a_sentence_in_time(
     monkeypatch.setattr(as_user, "LONGEST_S", 0.1)
 
     async def ask() -> tuple[httpx.Response, float]:
-        async with visitor(ADA) as ada:
+        async with web_client(ADA) as ada:
             began = time.perf_counter()
             return await ada.get(f"/sweepflow/{path}"), time.perf_counter() - began
 
@@ -179,9 +175,7 @@ def test_an_airflow_that_does_not_answer_is_a_sentence_in_time(
 
 
 @pytest.mark.parametrize("path", ["runs", "runs/failed", "compaction", "sweeps/new"])
-def test_an_airflow_that_answers_with_something_else_is_a_sentence(
-    store: Store, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_an_unexpected_answer_of_airflow_is_reported(store: Store, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     api = FastAPI()
     api.get("/api/v2/{anything:path}")(lambda: PlainTextResponse("<html>a proxy</html>"))
     monkeypatch.setattr(as_user, "airflow_app", lambda: api)
@@ -190,7 +184,7 @@ def test_an_airflow_that_answers_with_something_else_is_a_sentence(
 
 def test_no_answer_sends_a_browser_to_the_host_that_a_request_names(store: Store) -> None:
     async def ask() -> list[httpx.Response]:
-        async with visitor(ADA) as ada:
+        async with web_client(ADA) as ada:
             ada.headers["Host"] = "evil.example"
             given = await form_of(ada, "quarantine/retry") | {"reason": "because"}
             acted = await ada.post("/sweepflow/quarantine/retry", data=given)

@@ -35,7 +35,7 @@ def guards(dependant: Dependant) -> list[Any]:
     return [each.call for each in dependant.dependencies]
 
 
-def test_there_is_nothing_but_guarded_routes() -> None:
+def test_every_route_is_guarded() -> None:
     app = page_app()
     assert [route for route in app.routes if not isinstance(route, APIRoute)] == []
     assert all(guards(route.dependant)[:2] == [admitted, may_look] for route in routes())
@@ -53,7 +53,7 @@ def test_whatever_changes_something_takes_the_right_to_edit_and_a_form_of_ours()
         assert other not in guards(route.dependant), route.path
 
 
-def test_the_policy_lets_nothing_inline_run() -> None:
+def test_the_policy_forbids_inline_scripts() -> None:
     assert "unsafe" not in POLICY
     assert POLICY.startswith("default-src 'none'")
 
@@ -73,7 +73,7 @@ def posted(user: SimpleAuthManagerUser, token: str, **headers: str) -> str:
         {"origin": f"https://{HOST}"},
     ],
 )
-def test_a_form_of_ours_sent_from_here_is_taken(headers: dict[str, str]) -> None:
+def test_a_form_of_this_page_sent_from_this_origin_is_accepted(headers: dict[str, str]) -> None:
     posted(ADA, token_for(ADA), **headers)
 
 
@@ -93,13 +93,13 @@ def test_each_form_has_a_number_of_its_own() -> None:
         ({"origin": f"http://{HOST}.evil.example", "sec_fetch_site": "same-origin"}, "other_origin"),
     ],
 )
-def test_one_that_another_site_makes_a_browser_send_is_refused(headers: dict[str, str], reason: str) -> None:
+def test_a_cross_site_form_is_refused(headers: dict[str, str], reason: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         posted(ADA, token_for(ADA), **headers)
     assert refused.value.reason == reason
 
 
-def test_behind_a_proxy_the_name_that_browsers_know_is_ours_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_a_proxy_its_public_host_name_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://public.example/airflow")
     posted(ADA, token_for(ADA), origin="https://public.example", host="10.0.0.7:8080")
     with pytest.raises(RequestRefused) as refused:

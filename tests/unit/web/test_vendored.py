@@ -1,4 +1,4 @@
-"""What others made is as they published it, and nothing comes from anywhere else."""
+"""Vendored libraries are unchanged, and the page loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_a_template_has_no_script_style_or_address_of_its_own(template: Path) ->
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_our_own_files_fetch_nothing_from_elsewhere(name: str) -> None:
+def test_our_own_files_load_nothing_from_other_hosts(name: str) -> None:
     assert not re.search(r"https?://|@import|url\(|eval\(|innerHTML|new Function", (FOLDER / name).read_text())
