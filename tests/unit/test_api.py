@@ -32,6 +32,7 @@ from sweep_tasks import (
     Transaction,
     UnknownTable,
     WriteConflict,
+    acting_for,
 )
 from sweep_tasks.diagnosis.explanation import CellExplanation, QueueExplanation
 from sweep_tasks.journal.journal import Journal
@@ -197,6 +198,15 @@ class TestTables:
         with sweep_tasks.connect(f"sqlite:///{tmp_path}/shared.db") as again:
             last = Journal(again._store).last()[0]
         assert (last.what, last.about, last.reason, last.outcome) == ("truncate", "shop.orders", "a new season", "done")
+
+    def test_a_program_names_who_acts_for_what_it_removes_too(self, db: Database) -> None:
+        with acting_for("billing-migration", "orders moved"):
+            db.tables.truncate("shop.orders")
+            db.tables.drop("shop.orders", reason="it is empty")
+        acts = [(note.by, note.what, note.reason) for note in Journal(db._store).last(2)]
+        assert acts == [
+            ("billing-migration", "drop", "it is empty"), ("billing-migration", "truncate", "orders moved")
+        ]  # fmt: skip
 
 
 class TestProtections:
