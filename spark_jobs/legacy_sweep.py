@@ -50,7 +50,7 @@ def sweep(order: ScanJob, settings: Settings) -> LegacySummary:
     """Carry out the order and record the figures in the store. Spark is started by the first step that needs it."""
     clock = SystemClock()
     spark = LazySpark(f"legacy_sweep {order.table}")
-    with acting_for(order.actor), open_store(settings.store, settings) as store:
+    with acting_for(order.actor, order.reason), open_store(settings.store, settings) as store:
         legacy = LegacySweep(store, settings, clock, order.owner)
         run = _start(store, settings, legacy, order)
         with at_work(run=run.id, table=str(order.table)):

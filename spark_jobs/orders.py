@@ -21,6 +21,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.errors import BadValue
 from sweep_tasks.export.files import as_folder
+from sweep_tasks.journal.actors import checked_reason
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.orders import ORDER, ORDER_CONFIG, Order
@@ -32,14 +33,24 @@ SUBMITTED = "spark-submit"
 """Stands in the place of a DAG for a job that no task has submitted."""
 
 
+def _reason(given: str) -> str:
+    return given and checked_reason(given)
+
+
+Reason = Annotated[str, AfterValidator(_reason)]
+"""Why it is done, for the journal; empty if no reason was given."""
+
+
 @dataclass(frozen=True, config=ORDER_CONFIG)
 class SweepJob(SweepOrder):
     attempt: TaskAttempt | None = Field(default=None, kw_only=True)
     """The task attempt whose figures these are; counted once for each. A run of its own if not given."""
     actor: str | None = Field(default=None, kw_only=True)
     """The name in the journal; the user of the process if not given."""
+    reason: Reason = Field(default="", kw_only=True)
     journal_entry: int | None = Field(default=None, kw_only=True)
-    """The entry of the run that this sweep is part of; the sweep records an entry of its own if not given."""
+    """The entry of the run that this sweep is part of. The sweep records an entry of its own if there is none, or if
+    that one does not say what the sweep does."""
     measured: Horizon | None = Field(default=None, kw_only=True)
     """The horizon, if the task has already computed and published it."""
 
@@ -83,6 +94,7 @@ class ScanJob(LegacyOrder):
     """The id of a run that is started; random if not given."""
     attempt: TaskAttempt | None = Field(default=None, kw_only=True)
     actor: str | None = Field(default=None, kw_only=True)
+    reason: Reason = Field(default="", kw_only=True)
 
     @property
     def counted_under(self) -> TaskAttempt:

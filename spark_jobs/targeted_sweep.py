@@ -30,12 +30,13 @@ from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.journal.actors import acting_for
-from sweep_tasks.journal.journal import Act
+from sweep_tasks.journal.journal import Act, Journal
+from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.logs import at_work, configure_logs_by_settings
 from sweep_tasks.metrics.samples import tally_sweep
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.run import outcome, record_sweep
+from sweep_tasks.sweep.run import covers, outcome, record_sweep
 from sweep_tasks.sweep.summary import IDLE, SPARK, LogEvery, Summary
 from sweep_tasks.tables.activity import Activity
 
@@ -49,7 +50,9 @@ def sweep(order: SweepJob, settings: Settings) -> Summary:
     clock = SystemClock()
     spark = LazySpark(f"targeted_sweep {order.strategy} {order.shard}")
     attempt = order.counted_under
-    with acting_for(order.actor), open_store(settings.store, settings) as store:
+    with acting_for(order.actor, order.reason), open_store(settings.store, settings) as store:
+        if not order.dry_run:
+            record_lowered(store, settings, clock)
         horizon = order.horizon(store, settings, clock)
         progress = LogEvery()
         options = replace(order.options(settings), batch=settings.spark_batch_entries, listener=progress)
@@ -72,10 +75,19 @@ def sweep(order: SweepJob, settings: Settings) -> Summary:
 def _recorded(
     order: SweepJob, store: Store, settings: Settings, clock: Clock, horizon: Horizon
 ) -> AbstractContextManager[Act]:
-    """Record the sweep in the journal, unless it is part of a run that has an entry, or a dry run."""
-    if order.journal_entry is not None or order.dry_run:
+    """Record the sweep in the journal, unless it is a dry run, or part of a run whose entry covers it and has no
+    outcome yet. A shard that is retried after that is a sweep of its own."""
+    if order.dry_run or _is_recorded(order, store, settings):
         return nullcontext(Act())
     return record_sweep(store, settings, clock, {order.strategy: horizon}, [order.shard])
+
+
+def _is_recorded(order: SweepJob, store: Store, settings: Settings) -> bool:
+    if order.journal_entry is None:
+        return False
+    journal = Journal(store)
+    entry = journal.entry(order.journal_entry)
+    return entry is not None and covers(entry, settings, order.strategy, order.shard) and not journal.outcome_of(entry)
 
 
 if __name__ == "__main__":

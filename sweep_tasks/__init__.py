@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         UnknownTable,
         WriteConflict,
     )
+    from sweep_tasks.journal.actors import acting_for
     from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableRef
     from sweep_tasks.protection.records import Mode, Record, Target
     from sweep_tasks.transactions import Snapshot, Transaction
@@ -52,6 +53,7 @@ _HOMES = {
         "StoreMissing", "StoreUnavailable", "SweepflowError", "TransactionAborted", "TransactionError", "UnknownTable",
         "WriteConflict",
     ),
+    "sweep_tasks.journal.actors": ("acting_for",),
     "sweep_tasks.model": ("Cell", "ConflictHandling", "Span", "SweepStrategy", "TableRef"),
     "sweep_tasks.protection.records": ("Mode", "Record", "Target"),
     "sweep_tasks.transactions": ("Snapshot", "Transaction"),
@@ -63,7 +65,7 @@ __all__ = [
     "LimitExceeded", "Mode", "NotFound", "NotInitialised", "NotYet", "OtherSchema", "OutcomeUnknown", "Record",
     "RecordChanged", "Snapshot", "SnapshotSwept", "Span", "StoreBusy", "StoreError", "StoreMissing",
     "StoreUnavailable", "SweepStrategy", "SweepflowError", "TableRef", "Tables", "Target", "Transaction",
-    "TransactionAborted", "TransactionError", "UnknownTable", "WriteConflict", "connect",
+    "TransactionAborted", "TransactionError", "UnknownTable", "WriteConflict", "acting_for", "connect",
 ]  # fmt: skip
 
 

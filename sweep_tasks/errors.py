@@ -36,6 +36,7 @@ EXITS_BY_CODE = {
     "not_yet": EXIT_BAD_INPUT,
     "refused": EXIT_BAD_INPUT,
     "too_large": EXIT_BAD_INPUT,
+    "too_slow": EXIT_BAD_INPUT,
     "not_a_form": EXIT_BAD_INPUT,
     "not_found": EXIT_NOT_FOUND,
     "unknown_table": EXIT_NOT_FOUND,

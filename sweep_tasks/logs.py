@@ -23,14 +23,14 @@ JOURNAL_LINE = "journal"
 
 
 def configure_logs(form: LogFormat = "text", *, collected: bool = False) -> None:
-    """Configure logging for a command, or for the driver of a job, whose lines are `collected` with those of its
-    task."""
+    """Configure logging for a command, or for the driver of a job, whose lines are `collected` with those of its task.
+    Entries of the journal are left out only where a person reads the lines at a terminal."""
     render: Any = structlog.processors.JSONRenderer()
     if form == "text":
         render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     structlog.configure(
         processors=[
-            *([] if collected or form == "json" else [for_collection_only]),
+            *([] if collected or form == "json" or not sys.stderr.isatty() else [for_collection_only]),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -95,8 +95,8 @@ def without_bytes(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
 
 
 def for_collection_only(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Drop entries of the journal. They are logged to be collected elsewhere; a command that succeeds prints nothing
-    else on stderr, and cron sends mail for every line."""
+    """Drop entries of the journal. They are logged to be collected elsewhere, and nothing is collected from a terminal:
+    there the answer of the command is enough."""
     if event.get("code") == JOURNAL_LINE:
         raise structlog.DropEvent
     return event

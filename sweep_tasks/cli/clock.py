@@ -11,7 +11,7 @@ from rich.table import Table
 from sweep_tasks.cli.command import Command, Console, command, date_ms, escape
 from sweep_tasks.cli.options import DryRunOption, JsonOption, ReasonOption, StoreOption, YesOption
 from sweep_tasks.clock import Clock, SystemClock, from_ms
-from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.clock_history import ClockHistory, check_not_ahead
 from sweep_tasks.coordination.clock_problems import ClockProblem, clock_problems
 from sweep_tasks.coordination.clock_samples import ClockRecord, Refused
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -53,20 +53,14 @@ def confirm(
         clock_history = ClockHistory(run.store)
         record = clock_history.clock_record()
         wanted = _pending(record, host)
-        ahead_s = (wanted.wall_ms - clock.now_ms()) // 1000
-        if ahead_s > step_max_s and not force:
-            raise BadValue(
-                "host",
-                f"the sample of {wanted.uptime.host} is {words(ahead_s)} ahead of this host's clock too; correct one "
-                "of the two, or give --force",
-                reason="ahead_of_here",
-            )
+        if not force:
+            check_not_ahead(wanted, clock, step_max_s)  # before the question; it is checked again when it is answered
         last_ms = record.wall_ms if record else 0
         passed = words((wanted.wall_ms - last_ms) // 1000)
-        ahead = f" It is {_moment(clock.now_ms())} here." if ahead_s > step_max_s else ""
+        ahead = f" It is {_moment(clock.now_ms())} here." if force else ""
         run.confirm(f"did {passed} pass since the last sample, until {_moment(wanted.wall_ms)}?{ahead}", yes)
         with acting_for(reason=reason):
-            confirmed = clock_history.confirm(wanted.uptime.boot)
+            confirmed = clock_history.confirm(wanted.uptime.boot, clock, step_max_s, force)
             clock_history.record_now(TimestampService(run.store), clock, step_max_s)
         found = _read(run, clock)
         document = {"host": wanted.uptime.host, **confirmed._asdict()} | found.document()

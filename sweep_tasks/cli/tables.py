@@ -22,6 +22,7 @@ from sweep_tasks.texts import short
 app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAMESPACE.NAME")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Remove it even if protections cover it.")]
 _DEFAULT = "default"
 _LEFT = {
     ScanReason.UNQUEUED: "versions written while its strategy was nothing have no queue entries",
@@ -185,6 +186,7 @@ def drop(
     ctx: typer.Context,
     name: NameArgument,
     dry_run: DryRunOption = False,
+    force: ForceOption = False,
     reason: ReasonOption = "",
     yes: YesOption = False,
     store: StoreOption = None,
@@ -192,7 +194,7 @@ def drop(
 ) -> None:
     """Remove a table and all its data."""
     with command(ctx, store, as_json) as run:
-        _remove(run, TableRef.parse(name), "drop", dry_run, reason, yes)
+        _remove(run, TableRef.parse(name), "drop", dry_run, force, reason, yes)
 
 
 @app.command()
@@ -200,6 +202,7 @@ def truncate(
     ctx: typer.Context,
     name: NameArgument,
     dry_run: DryRunOption = False,
+    force: ForceOption = False,
     reason: ReasonOption = "",
     yes: YesOption = False,
     store: StoreOption = None,
@@ -207,7 +210,7 @@ def truncate(
 ) -> None:
     """Remove all data of a table; the table stays."""
     with command(ctx, store, as_json) as run:
-        _remove(run, TableRef.parse(name), "truncate", dry_run, reason, yes)
+        _remove(run, TableRef.parse(name), "truncate", dry_run, force, reason, yes)
 
 
 def _confirm_shorter(run: Command, table: TableRef, keep_s: int | None, yes: bool) -> None:
@@ -222,13 +225,14 @@ def _confirm_shorter(run: Command, table: TableRef, keep_s: int | None, yes: boo
         )
 
 
-def _remove(run: Command, table: TableRef, what: str, dry_run: bool, reason: str, yes: bool) -> None:
+def _remove(run: Command, table: TableRef, what: str, dry_run: bool, force: bool, reason: str, yes: bool) -> None:
     count = run.catalog.count(table)
     held = f"{count.versions:,} versions of {count.cells:,} cells"
     if not dry_run:
-        run.confirm(f"{what} {table}, with {held}? This can't be undone.", yes)
+        protected = " What protections keep is removed too." if force else ""
+        run.confirm(f"{what} {table}, with {held}?{protected} This can't be undone.", yes)
         with acting_for(reason=reason):
-            (run.catalog.drop if what == "drop" else run.catalog.truncate)(table)
+            (run.catalog.drop if what == "drop" else run.catalog.truncate)(table, force)
         if what == "drop":
             Deletions(run.store).forget(table)
             Runs(run.store).forget(table)

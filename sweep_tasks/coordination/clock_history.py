@@ -18,8 +18,18 @@ from typing import NamedTuple
 
 import structlog
 
-from sweep_tasks.clock import Clock, from_ms
-from sweep_tasks.coordination.clock_samples import Answer, ClockRecord, Sample, believed_ms, confirm, cut, offer
+from sweep_tasks.clock import Clock, Uptime, from_ms
+from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_samples import (
+    Answer,
+    ClockRecord,
+    Refused,
+    Sample,
+    believed_ms,
+    confirm,
+    cut,
+    offer,
+)
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import BadValue, NotFound, SweepflowError
@@ -27,6 +37,7 @@ from sweep_tasks.journal.journal import Journal
 from sweep_tasks.model import Cell, checked_timestamp
 from sweep_tasks.store.contract import Change, Store
 from sweep_tasks.store.schema import CLOCK_SAMPLES
+from sweep_tasks.texts import words
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +60,12 @@ class Discarded(NamedTuple):
     last: ClockSample | None
 
 
+def at_most_default(step_max_s: int) -> int:
+    """Return the limit of a step, or the default if that is stricter; 0 is no limit."""
+    default: int = Settings.model_fields["clock_step_max_s"].default
+    return min(step_max_s or default, default)
+
+
 class ClockHistory:
     """The clock samples of a store."""
 
@@ -63,29 +80,54 @@ class ClockHistory:
 
         Returns None if another process already recorded this wall time or a later one, or if the clock is not
         believed. The uptime is read before the wall clock, so that the time it measures is never too long.
+
+        A sample that only a higher limit than the default lets in, or none, is an act in the journal: from then on
+        every sweep treats what was written before as that much older.
         """
         ts = timestamps.fresh()
         uptime = clock.uptime()
         sample = Sample(clock.now_ms(), ts, uptime)
-        answer = Answer.ACCEPTED
-
-        def offered(current: bytes | None) -> bytes:
-            nonlocal answer
-            answer, record = offer(ClockRecord.decoded(current) if current else None, sample, step_max_s * 1000)
-            return current if current and answer is Answer.NOT_ABOVE else record.encoded()
-
-        self._store.update(CLOCK_SAMPLES, _LAST, offered)
+        answer = self._offer(sample, step_max_s, at_most_default(step_max_s))
+        if answer is None:
+            ahead_ms = sample.wall_ms - self._expected_ms(uptime)
+            limit = {"clock_step_max_s": step_max_s}
+            with self._journal.record("clock sample", uptime.host, ahead_s=ahead_ms // 1000, ts=ts, **limit) as act:
+                answer = self._offer(sample, step_max_s, step_max_s)
+                if answer and answer is not Answer.ACCEPTED:
+                    act.refuse(answer.value)  # other processes have changed the samples meanwhile
         if answer is Answer.ACCEPTED:
-            accepted = ClockSample(sample.wall_ms, ts)
-            self._store_entries(accepted)
-            return accepted
-        if answer is not Answer.NOT_ABOVE:
+            return ClockSample(sample.wall_ms, ts)
+        if answer in (Answer.AHEAD, Answer.BEHIND):
             log.warning(
                 f"the clock of this host is {answer.value}, its sample is refused; see 'sweepflow clock show'",
                 code=f"clock_{answer.value}",
                 host=uptime.host,
             )
         return None
+
+    def _offer(self, sample: Sample, step_max_s: int, unrecorded_s: int) -> Answer | None:
+        """Offer a sample, and store its entries if it is accepted. Change nothing and return None if a step of
+        `step_max_s` accepts it, and one of `unrecorded_s` refuses it."""
+        answer: Answer | None = None
+
+        def offered(current: bytes | None) -> bytes:
+            nonlocal answer
+            known = ClockRecord.decoded(current) if current else None
+            answer, record = offer(known, sample, step_max_s * 1000)
+            if answer is Answer.ACCEPTED and offer(known, sample, unrecorded_s * 1000)[0] is not Answer.ACCEPTED:
+                answer = None
+            return current if current and answer in (None, Answer.NOT_ABOVE) else record.encoded()
+
+        self._store.update(CLOCK_SAMPLES, _LAST, offered)
+        if answer is Answer.ACCEPTED:
+            self._store_entries(ClockSample(sample.wall_ms, sample.ts))
+        return answer
+
+    def _expected_ms(self, uptime: Uptime) -> int:
+        """Return the time that the clock of a machine should show at least: the last sample, and the time that the
+        machine has measured since its own."""
+        record = self.clock_record()
+        return record.limit_ms(uptime, 0) if record else 0
 
     def record(self, sample: ClockSample) -> None:
         """Record a given sample without checking the clock; the caller vouches for it."""
@@ -138,16 +180,19 @@ class ClockHistory:
         uptime = clock.uptime()
         return believed_ms(self.clock_record(), clock.now_ms(), uptime, step_max_s * 1000)
 
-    def confirm(self, boot: str) -> ClockSample:
-        """Accept the refused sample of a machine, because an operator confirms that its clock is right."""
+    def confirm(self, boot: str, clock: Clock, step_max_s: int, force: bool = False) -> ClockSample:
+        """Accept the refused sample of a machine, because an operator confirms that its clock is right. One that is
+        ahead of the clock of this host too is accepted only by `force`."""
         _, current = self._read_last()
-        hosts = {each.uptime.host for each in current.pending() if each.uptime.boot == boot} if current else set()
-        with self._journal.record("clock confirm", ", ".join(hosts)) as act:
-            confirmed = self._confirm(boot)
+        pending = [each for each in current.pending() if each.uptime.boot == boot] if current else []
+        hosts = {each.uptime.host for each in pending}
+        ahead_s = max((ahead_of_here_s(each, clock) for each in pending), default=0)
+        with self._journal.record("clock confirm", ", ".join(hosts), forced=force, ahead_s=ahead_s) as act:
+            confirmed = self._confirm(boot, clock, step_max_s, force)
             act.add(**confirmed._asdict())
             return confirmed
 
-    def _confirm(self, boot: str) -> ClockSample:
+    def _confirm(self, boot: str, clock: Clock, step_max_s: int, force: bool) -> ClockSample:
         while True:
             found, record = self._read_last()
             refused = next((each for each in record.pending() if each.uptime.boot == boot), None) if record else None
@@ -155,6 +200,8 @@ class ClockHistory:
                 raise NotFound(
                     "sample: no refused sample of that host is left; 'sweepflow clock show' lists the refused ones"
                 )
+            if not force:
+                check_not_ahead(refused, clock, step_max_s)
             confirmed = confirm(record, refused)
             if confirmed is None:
                 host = refused.uptime.host
@@ -310,6 +357,23 @@ class ClockHistory:
         for cell, value in self._store.read_rows(CLOCK_SAMPLES, days).items():
             samples[cell.row].append(ClockSample(read_var_long(cell.column)[0], read_var_long(value)[0]))
         return samples
+
+
+def ahead_of_here_s(refused: Refused, clock: Clock) -> int:
+    """Return how far a refused sample is ahead of this host's clock; negative if it is behind."""
+    return (refused.wall_ms - clock.now_ms()) // 1000
+
+
+def check_not_ahead(refused: Refused, clock: Clock, step_max_s: int) -> None:
+    """Raise `BadValue` if a refused sample is ahead of this host's clock too: one of the two clocks is wrong."""
+    ahead_s = ahead_of_here_s(refused, clock)
+    if ahead_s > step_max_s:
+        raise BadValue(
+            "host",
+            f"the sample of {refused.uptime.host} is {words(ahead_s)} ahead of this host's clock too; correct one of "
+            "the two, or give --force",
+            reason="ahead_of_here",
+        )
 
 
 def _entries(sample: ClockSample) -> dict[Cell, bytes]:

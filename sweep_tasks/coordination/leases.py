@@ -16,7 +16,7 @@ import structlog
 
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import read_var_long, read_var_signed_long, var_long, var_signed_long
-from sweep_tasks.errors import StoreError
+from sweep_tasks.errors import StoreError, SweepflowError
 from sweep_tasks.model import Cell
 from sweep_tasks.processes import in_each_process
 from sweep_tasks.store.contract import Change, Store
@@ -196,7 +196,7 @@ class LeaseKeeper:
                 self._renew(lease)
             try:
                 self._also()
-            except StoreError as error:
+            except SweepflowError as error:  # whatever it is, the leases have to be renewed
                 log.warning("no clock sample was recorded, will retry", reason=error.code)
 
     def _renew(self, lease: HeldLease) -> None:

@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sweep_tasks.errors import BadValue
-from sweep_tasks.texts import one_line
+from sweep_tasks.texts import one_line, printable
 
 SCHEDULER = "scheduler"
 """The actor of runs that no user triggered."""
 NO_REASON = "none was given"
 """The reason of an act whose command does not require one."""
 MOST_CHARACTERS = 500
+LOGIN_UID = Path("/proc/self/loginuid")
+_MOST_OF_A_NAME = 200
 _NO_LOGIN = 2**32 - 1
+"""What the kernel reports for a process of the system, which no user logged in for."""
 
 
 class Actor(NamedTuple):
@@ -35,9 +38,10 @@ _ACTOR: ContextVar[Actor | None] = ContextVar("actor", default=None)
 
 @contextmanager
 def acting_for(name: str | None = None, reason: str = "") -> Iterator[None]:
-    """Record the acts in the block for this user and reason. Without a name, and outside of such a block, they are
-    recorded for the user that runs the process."""
-    token = _ACTOR.set(Actor(name or current_user(), checked_reason(reason or NO_REASON)))
+    """Record the acts in the block for this user and reason. What is not given is taken from the enclosing block, if
+    there is one. Without a name, and outside of such a block, acts are recorded for the user that runs the process."""
+    outer = current_actor()
+    token = _ACTOR.set(Actor(shown_name(name or outer.name), checked_reason(reason or outer.reason)))
     try:
         yield
     finally:
@@ -47,6 +51,11 @@ def acting_for(name: str | None = None, reason: str = "") -> Iterator[None]:
 def current_actor() -> Actor:
     """Return the actor that acts are recorded for now."""
     return _ACTOR.get() or Actor(current_user(), NO_REASON)
+
+
+def shown_name(name: str) -> str:
+    """Return the name of an actor as it can be shown anywhere. Users choose their names, and so do other programs."""
+    return printable(name, _MOST_OF_A_NAME)
 
 
 class Process(NamedTuple):
@@ -85,7 +94,7 @@ def _user_name(uid: int) -> str:
 def _login_uid() -> int | None:
     """Return the login user id that the kernel keeps. Unlike an environment variable, a user can't set it."""
     try:
-        found = int(Path("/proc/self/loginuid").read_text())
+        found = int(LOGIN_UID.read_text())
     except (OSError, ValueError):
         return None
     return None if found == _NO_LOGIN else found

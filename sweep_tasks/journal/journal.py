@@ -8,6 +8,10 @@ The newest entry (the head) is one register that is changed by compare-and-set, 
 copies the current head to its place in the table of entries, and only then replaces it with its own entry. Nothing is
 lost if it stops in between, and two writers copy the same bytes. Entries are read by number.
 
+So at any moment, and after a crash between any two calls, the table holds no entry with a greater number than the head,
+and none at all if there is no head. The head is never removed, and its number only rises. Anything else shows that
+the head was removed or set back.
+
 Pruning is recorded before it removes anything, with the hash of the last entry that it removes. The chain of the
 remaining entries starts at that hash. Every entry is also logged, so that a log system can collect it.
 """
@@ -28,26 +32,31 @@ import structlog
 from sweep_tasks import retries
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.errors import OutcomeUnknown, StoreBusy, StoreError, SweepflowError
-from sweep_tasks.journal.actors import MOST_CHARACTERS, SCHEDULER, Process, checked_reason, current_actor
+from sweep_tasks.journal.actors import MOST_CHARACTERS, SCHEDULER, Process, checked_reason, current_actor, shown_name
 from sweep_tasks.logs import JOURNAL_LINE
 from sweep_tasks.model import MAX_TS, Cell, Span
-from sweep_tasks.store.contract import Change, Store, chunks
+from sweep_tasks.store.contract import Change, Store, chunks, every
 from sweep_tasks.store.schema import JOURNAL, JOURNAL_HEAD
 from sweep_tasks.texts import printable
 
 ASKED, DONE, FAILED = "asked", "done", "failed"
 DEFECT = "defect"
 """The code of an act that ended with an error that is not a `SweepflowError`."""
+INTERRUPTED = "interrupted"
+"""The code of an act that its caller stopped before the end."""
 QUARANTINED_ENTRIES = "quarantined entries"
 """The subject of a retry of quarantined entries."""
 PRUNE = "prune"
 
 _HEAD = Cell(b"journal", b"head")
+_ENTRY = b"entry"
+"""The rows of entries begin like this, followed by the number."""
 _OLD_NOTES = b"notes"
 """The row of the entries of older versions, which had no chain."""
 _ENTRY_TS = 1
 """The timestamp that every entry is stored at. It never changes, and a removal has a later one."""
 _PAGE = 200
+_TOO_MANY = 2**63
 
 log = structlog.get_logger(__name__)
 
@@ -100,8 +109,9 @@ class Link(NamedTuple):
         try:
             plain = json.loads(stored)
             known = {each.name: plain[each.name] for each in fields(Entry)}
+            _check(known)
             return cls(Entry(**known | {"process": Process(*known["process"])}), stored)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _broken(number, "unreadable") from error
 
     @property
@@ -181,12 +191,17 @@ class Journal:
             act.fail(error)
             self.end(intent, act)
             raise
+        except GeneratorExit:  # the act is done step by step, and its caller wants no more steps
+            act.refuse(INTERRUPTED)
+            self.end(intent, act)
+            raise
         self.end(intent, act)
 
     def begin(self, by: str, what: str, about: str, reason: str, **details: Detail) -> Entry:
         """Record an intent, for an act that another function or process ends."""
         given = checked_reason(reason)
-        return self._append(Entry(0, self._clock.now_ms(), by, what, about, given, details=_plain(details)))
+        intent = Entry(0, self._clock.now_ms(), shown_name(by), what, about, given, details=_plain(details))
+        return self._append(intent)
 
     def end(self, intent: Entry, act: Act) -> None:
         """Record the outcome of an act. The act is already done: if its outcome can't be recorded, it is logged, and
@@ -204,6 +219,15 @@ class Journal:
             return head.entry
         found = self._stored([number]).get(number)
         return found.entry if found else None
+
+    def outcome_of(self, intent: Entry) -> Entry | None:
+        """Return the outcome that was recorded for an intent, or None. Reads the entries since then."""
+        for number, link in self._links():
+            if number <= intent.number:
+                return None
+            if link and link.entry.intent == intent.number:
+                return link.entry
+        return None
 
     def _outcome(self, intent: Entry, outcome: str, details: Mapping[str, Detail]) -> Entry:
         return replace(
@@ -228,8 +252,12 @@ class Journal:
                     previous=head.hash,
                     kept_from=max(kept_from, head.entry.kept_from),
                 )
-            else:
+            elif self._greatest_stored() is None:
                 entry = replace(entry, number=1)
+            elif self._head() is None:
+                raise _broken(None, "missing")
+            else:
+                continue  # another process has written the first entries meanwhile
             if self._replace_head(head, Link.of(entry)):
                 log.info("journal", code=JOURNAL_LINE, **asdict(entry) | {"process": entry.process._asdict()})
                 return entry
@@ -297,11 +325,22 @@ class Journal:
         found = self._store.get(JOURNAL, dict.fromkeys(cells, MAX_TS))
         return {cells[cell]: Link.load(cells[cell], version.value) for cell, version in found.items()}
 
+    def _greatest_stored(self) -> int | None:
+        """Return the greatest number in the table of entries, or None if it has none. Scans the table: the order of
+        rows is the store's own."""
+        entries = every(lambda after: self._store.scan(JOURNAL, MAX_TS, limit=_PAGE, after=after))
+        rows = (cell.row for cell, _ in entries)
+        return max((_number(row) for row in rows if row.startswith(_ENTRY)), default=None)
+
     # --- verifying and pruning ----------------------------------------------------------------------------------
 
     def verify(self) -> Verified:
         """Check every entry from the newest to the oldest. Raise an error with the code `journal_broken` and the number
         of the newest entry that is missing or changed."""
+        stored = self._greatest_stored()  # before the head is read: the head may rise meanwhile
+        head = self._head()
+        if stored is not None and (head is None or stored > head.entry.number):
+            raise _broken(None, "missing") if head is None else _broken(stored, "detached")
         anchors = {0: ""}
         count, expected, newest = 0, "", None
         for number, link in self._links():
@@ -345,6 +384,22 @@ class Journal:
         return through - first + 1
 
 
+def _check(plain: Mapping[str, Any]) -> None:
+    """Raise `TypeError` or another error that the caller expects if the chain can't be followed by the fields of a
+    stored entry. Anyone who can write to the store can put anything there."""
+    numbers = [plain["number"], plain["kept_from"], plain["at_ms"]]
+    texts = [plain["previous"], plain["by"], plain["what"], plain["about"], plain["reason"], plain["outcome"]]
+    details: Any = plain["details"]
+    if plain["what"] == PRUNE and plain["intent"] is None:
+        numbers.append(details["through"])
+        texts.append(details["hash"])
+    right = all(isinstance(each, int) for each in numbers) and all(isinstance(each, str) for each in texts)
+    if not (right and isinstance(details, dict) and isinstance(plain["intent"], int | None)):
+        raise TypeError
+    if not 1 <= plain["kept_from"] <= plain["number"] < _TOO_MANY:
+        raise ValueError
+
+
 def _plain(details: Mapping[str, Detail]) -> dict[str, Any]:
     """Return details as they are stored: plain lists and dictionaries with plain strings, no enums."""
     found: dict[str, Any] = json.loads(json.dumps(details, sort_keys=True))
@@ -352,7 +407,11 @@ def _plain(details: Mapping[str, Detail]) -> dict[str, Any]:
 
 
 def _cell(number: int) -> Cell:
-    return Cell(b"entry" + number.to_bytes(8, "big"), b"v")
+    return Cell(_ENTRY + number.to_bytes(8, "big"), b"v")
+
+
+def _number(row: bytes) -> int:
+    return int.from_bytes(row.removeprefix(_ENTRY), "big")
 
 
 def _broken(number: int | None, reason: str) -> SweepflowError:

@@ -36,6 +36,10 @@ _LAST_IS_SAFEST: dict[str, tuple[object, ...]] = {
     "protect_at_as_after": (False, True),
 }
 SettingValue: TypeAlias = str | int | float | bool
+# Not among them are `lease_ttl_s`, `writer_wait_s` and `legacy_silent_s`: lower values end work early, and remove no
+# version that may still be read. A lease expires by the value of the process that took it, not of the one that
+# sweeps, and a transaction without a lease fails when it reads or commits. A reader that waits for less time aborts an
+# unfinished transaction, whose versions were never read. Two processes that scan the same range do the work twice.
 SAFEGUARDS = (*_MORE_IS_SAFER, *_LESS_IS_SAFER, *_LAST_IS_SAFEST)
 
 

@@ -89,7 +89,7 @@ def _reaches(
     """Return by strategy and retention the timestamp that such tables may be swept to now, and the one they could have
     been swept to one rest period ago. Transactions that were open then are not known any more."""
     clock_history = ClockHistory(store)
-    now = {strategy: horizon_now(strategy, store, settings, clock) for strategy in QUEUES}
+    now = {strategy: horizon_now(strategy, store, settings, clock, dry_run=True) for strategy in QUEUES}
     before: dict[SweepStrategy, Horizon] = {}
     for strategy, horizon in now.items():
         wall_ms = horizon.wall_ms - settings.legacy_pause_s * 1000

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import MAX_PAGE_VERSIONS, Settings
 from sweep_tasks.errors import BadValue, NotYet, UnknownTable
-from sweep_tasks.model import MAX_NAME_BYTES, SweepStrategy, TableRef, checked_timestamp
+from sweep_tasks.model import MAX_NAME_BYTES, SweepStrategy, TableMetadata, TableRef, checked_timestamp
 from sweep_tasks.orders import ORDER_CONFIG, Order
 from sweep_tasks.store.contract import Store, Stretch
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
@@ -67,7 +67,7 @@ class LegacyOrder(Order):
     def horizon(self, strategy: SweepStrategy, store: Store, settings: Settings, clock: Clock) -> Horizon:
         """Return the greatest timestamp that the table may be swept to now with this strategy. Refuse a scan that could
         judge nothing: it would count as a scan of the table."""
-        found = horizon_now(strategy, store, settings, clock)
+        found = horizon_now(strategy, store, settings, clock, dry_run=self.dry_run)
         if not found.sweep_ts:
             raise NotYet(
                 f"table: nothing in {self.table} is old enough to be swept: the store knows the times of timestamps "
@@ -88,8 +88,8 @@ class LegacyOrder(Order):
         return (*found[:-1], found[-1]._replace(end=store.end_of(self.table)))
 
 
-def swept_strategy(store: Store, table: TableRef) -> SweepStrategy:
-    """Return the strategy of the table. Refuse a table that is unknown or never swept."""
+def swept_table(store: Store, table: TableRef) -> TableMetadata:
+    """Return the metadata of the table. Refuse a table that is unknown or never swept."""
     found = store.tables([table]).get(table)
     if found is None or table.is_system:
         raise UnknownTable(table)
@@ -99,4 +99,4 @@ def swept_strategy(store: Store, table: TableRef) -> SweepStrategy:
             f"{table} is never swept, its strategy is {found.strategy}; set another strategy first",
             reason="never_swept",
         )
-    return found.strategy
+    return found

@@ -144,6 +144,10 @@ class Run:
     went_up_to: int = 0
     """The timestamp that it reached in its table; known when it is finished."""
     lacked: Undone | None = None
+    retention_s: int | None = None
+    """The retention that its sweep timestamp was computed with; None in old runs."""
+    own_retention_s: int | None = None
+    """The table's own retention when the run was started or last resumed, if it had one."""
 
     def may_go_on(self, strategy: SweepStrategy, reach: int) -> bool:
         """Return whether the table is still swept with the same strategy, and at least as far. The sweep timestamp of a

@@ -20,7 +20,8 @@ from typing import NamedTuple
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import AlreadyExists
-from sweep_tasks.legacy.order import LegacyOrder, swept_strategy
+from sweep_tasks.journal.safeguards import record_lowered
+from sweep_tasks.legacy.order import LegacyOrder, swept_table
 from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep, active_run
 from sweep_tasks.legacy.scan import Ledger
@@ -98,7 +99,8 @@ def decide_start(
     standing = None if order.dry_run else Runs(store).standing(order.table)
     if standing is None:
         return Begin.START, None
-    strategy = swept_strategy(store, order.table)
+    strategy = swept_table(store, order.table).strategy
+    record_lowered(store, settings, clock)  # the horizon stores a clock sample, which depends on the settings
     reach = horizon_now(strategy, store, settings, clock).sweep_ts
     now = Now(order.begins_at(store), strategy, reach, clock.now_ms(), settings.legacy_silent_s * 1000)
     return how_to_begin(standing, order, now, restart=restart, owner=owner, scheduled=scheduled), standing

@@ -24,11 +24,12 @@ from pydantic import TypeAdapter
 
 from sweep_tasks.clock import Clock, from_ms
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.errors import AlreadyExists, LegacySweepOutdated, NotFound, StoreError, UnknownTable
 from sweep_tasks.journal.journal import Act, Detail, Journal
 from sweep_tasks.journal.safeguards import record_lowered
-from sweep_tasks.legacy.order import LegacyOrder, swept_strategy
+from sweep_tasks.legacy.order import LegacyOrder, swept_table
 from sweep_tasks.legacy.progress import (
     CANCELLED,
     FAILED,
@@ -46,7 +47,7 @@ from sweep_tasks.legacy.strategy_changes import lacked, queue_passed, settle
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.horizon import Horizon, horizon_now
+from sweep_tasks.sweep.horizon import Horizon, horizon_now, in_table
 from sweep_tasks.sweep.rules import TableView
 from sweep_tasks.sweep.run import retention_s
 from sweep_tasks.sweep.view import SweepView
@@ -133,7 +134,10 @@ class LegacySweep:
         found to be cut off: the call is refused if another process has replaced it meanwhile."""
         if not order.dry_run:
             Pauses(self._store).check(order.table)
-        strategy = swept_strategy(self._store, order.table)
+        found = swept_table(self._store, order.table)
+        strategy = found.strategy
+        if not order.dry_run:
+            record_lowered(self._store, self._settings, self._clock)  # before the horizon stores a clock sample
         target = horizon or order.horizon(strategy, self._store, self._settings, self._clock)
         new = Run(
             run_id or new_run_id(),
@@ -145,6 +149,8 @@ class LegacySweep:
             queue_passed=queue_passed(self._store),
             written=Activity(self._store).ever(order.table),
             strategy=strategy,
+            retention_s=retention_s(self._settings, strategy),
+            own_retention_s=found.retention_s,
         )
         if order.dry_run:
             return new
@@ -169,7 +175,9 @@ class LegacySweep:
         """Resume the unfinished run of the table where it stopped: paused, cancelled or cut off. Refuse if another
         process has changed the run since `known` was read, or if the table may not be swept like that any more."""
         Pauses(self._store).check(table)
-        strategy = swept_strategy(self._store, table)
+        found = swept_table(self._store, table)
+        strategy = found.strategy
+        record_lowered(self._store, self._settings, self._clock)  # before the horizon stores a clock sample
         reach = horizon_now(strategy, self._store, self._settings, self._clock).sweep_ts
         ours: Run | None = None
 
@@ -185,7 +193,7 @@ class LegacySweep:
                 raise LegacySweepOutdated(table, current.id)
             ours = replace(
                 current, owner=self.owner, attempt=current.attempt + 1, state=RunState.RUNNING, why=None,
-                ended_ms=None, taken_up_ms=self._clock.now_ms(),
+                ended_ms=None, taken_up_ms=self._clock.now_ms(), own_retention_s=found.retention_s,
             )  # fmt: skip
             return ours
 
@@ -280,12 +288,13 @@ class LegacySweep:
         if dry_run:
             return nullcontext(Act())
         record_lowered(self._store, self._settings, self._clock)
+        standard_s = retention_s(self._settings, run.strategy) if run.retention_s is None else run.retention_s
         details: dict[str, Detail] = {
             "run": run.id,
             "attempt": run.attempt,
             "strategy": run.strategy,
-            "sweep_ts": run.horizon.sweep_ts,
-            "retention_s": retention_s(self._settings, run.strategy),
+            "sweep_ts": in_table(run.horizon, run.own_retention_s, ClockHistory(self._store)),
+            "retention_s": max(standard_s, run.own_retention_s or 0),
         }
         return Journal(self._store, self._clock).record("legacy sweep", str(run.table), **details)
 

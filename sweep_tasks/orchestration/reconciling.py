@@ -53,7 +53,8 @@ class ReconcileProtections(BaseOperator):
                     document = reconcile(store, settings, SystemClock(), dry_run=dry_run)
                 tally_reconciliation(store, SystemClock(), document, by)
                 sample(store, SystemClock())
-                document["clocks"] = check_clocks(store, settings, SystemClock(), dry_run=dry_run)
+                with acting_for_run(context):
+                    document["clocks"] = check_clocks(store, settings, SystemClock(), dry_run=dry_run)
         except SweepflowError as error:
             raise task_failure(error) from None
         send_report(document)

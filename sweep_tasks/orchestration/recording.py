@@ -55,10 +55,10 @@ def record_intent(
     clock = SystemClock()
     first = {task.strategy: task for task in reversed(list(tasks))}
     orders = {strategy: order_of(context["params"], task, until_ms) for strategy, task in first.items()}
-    horizons = {strategy: order.horizon(store, settings, clock) for strategy, order in orders.items()}
-    details = intent(settings, horizons, {task.shard for task in tasks})
     with acting_for_run(context):
         record_lowered(store, settings, clock)
+        horizons = {strategy: order.horizon(store, settings, clock) for strategy, order in orders.items()}
+        details = intent(settings, horizons, {task.shard for task in tasks})
         run = {"dag": context["ti"].dag_id, "run": context["ti"].run_id}
         actor = actor_of(context)
         entry = Journal(store, clock).begin(actor.name, SWEEP, about(horizons), actor.reason, **details, **run)
@@ -84,8 +84,8 @@ def record_outcome(context: Context, recorded_by: str, summaries: Sequence[Summa
         with open_store(settings.store, settings) as store:
             journal = Journal(store)
             entry = journal.entry(number)
-            if entry is None:
-                return
+            if entry is None or journal.outcome_of(entry):
+                return  # pruned, or recorded by an earlier attempt of the task
             act = Act()
             act.add(**outcome(summaries))
             if len(summaries) < len(entry.details["horizons"]) * len(entry.details["shards"]):

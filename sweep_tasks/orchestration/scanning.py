@@ -133,10 +133,10 @@ def planned(store: Store, settings: Settings, clock: Clock, params: Mapping[str,
 
 
 def _manual(store: Store, settings: Settings, params: Mapping[str, Any]) -> dict[str, list[Planned]]:
-    from sweep_tasks.legacy.order import swept_strategy
+    from sweep_tasks.legacy.order import swept_table
 
     table = TableRef.parse(params["table"])
-    swept_strategy(store, table)
+    swept_table(store, table)
     scan = Planned(str(table), MANUAL, params["max_seconds"])
     return {lane_task(lane_of(table, settings.legacy_lanes)): [scan]}
 
@@ -276,13 +276,15 @@ class ScanLane(SparkJobOperator):
         earlier attempt has done it."""
         from spark_jobs.orders import ScanJob, Start
         from sweep_tasks.legacy.run import LegacySummary
-        from sweep_tasks.orchestration.recording import actor_of
+        from sweep_tasks.orchestration.recording import acting_for_run, actor_of
 
         settings, params = load_settings(), context["params"]
         order = order_of(params, scan)
         owner = f"{context['dag'].dag_id} {context['run_id']} {self.task_id}"
         restart = params["restart"] and not scan.is_scheduled
-        run_id = self._begin(settings, order, scan, owner, restart)
+        by = actor_of(context)
+        with acting_for_run(context):
+            run_id = self._begin(settings, order, scan, owner, restart)
         if run_id is None:
             return None
         status = f"'sweepflow legacy-sweep {scan.table} --status'"
@@ -296,7 +298,8 @@ class ScanLane(SparkJobOperator):
             owner=owner,
             run_id=run_id,
             attempt=this_attempt(context),
-            actor=actor_of(context).name,
+            actor=by.name,
+            reason=by.reason,
         )
         try:
             with at_work(run=run_id, table=scan.table):

@@ -186,11 +186,15 @@ class SweepShardOperator(SparkJobOperator):
     def _sweep(self, settings: Settings, order: SweepOrder, context: Context) -> Summary:
         """Sweep without Spark if there is nothing to do, else with it. The horizon is measured once for both."""
         from sweep_tasks.connections import open_store
+        from sweep_tasks.journal.safeguards import record_lowered
         from sweep_tasks.metrics.samples import tally_sweep
+        from sweep_tasks.orchestration.recording import acting_for_run
         from sweep_tasks.sweep.run import sweep_idle
 
         clock = SystemClock()
-        with open_store(settings.store, settings) as store:
+        with open_store(settings.store, settings) as store, acting_for_run(context):
+            if not order.dry_run:
+                record_lowered(store, settings, clock)
             horizon = order.horizon(store, settings, clock)
             summary = sweep_idle(store, settings, clock, order, horizon)
             if summary is not None:
@@ -203,7 +207,7 @@ class SweepShardOperator(SparkJobOperator):
         from sweep_tasks.orchestration.recording import actor_of, entry_of_run
         from sweep_tasks.sweep.summary import Summary
 
-        waited: list[str] = []
+        waited, by = list[str](), actor_of(context)
 
         def wait(message: str) -> None:
             waited.append(message)
@@ -213,7 +217,8 @@ class SweepShardOperator(SparkJobOperator):
             job = SweepJob(
                 **vars(order),
                 attempt=this_attempt(context),
-                actor=actor_of(context).name,
+                actor=by.name,
+                reason=by.reason,
                 journal_entry=entry_of_run(context, PREPARE),
                 measured=None if waited else horizon,  # the job measures again instead of using an old horizon
             )

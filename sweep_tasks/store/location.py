@@ -18,6 +18,9 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.store.schema import SYSTEM_TABLES
 from sweep_tasks.store.sqlite import SQLiteStore
 
+_BESIDE_SQLITE = ("-wal", "-shm", "-journal")
+"""The endings of the files that SQLite keeps beside a database while it is in use."""
+
 FreshTimestamps = Callable[[Store], Callable[[], int]]
 """Returns, for a store, the function that hands out its fresh timestamps."""
 
@@ -86,7 +89,7 @@ def open_store(url: str, settings: Settings, fresh_timestamps: FreshTimestamps) 
     try:
         return _KINDS[location.scheme].open(location, settings, fresh_timestamps)
     except StoreMissing as error:
-        if _is_default(url, settings):
+        if _is_default(url, settings) and not _has_left_files(location):
             raise NotInitialised(error.where) from error
         raise
 
@@ -109,6 +112,13 @@ def _is_default(url: str, settings: Settings) -> bool:
     A store that is named explicitly is expected to exist: a new one in its place would look as if all data were lost.
     """
     return "store" not in settings.model_fields_set and url == settings.store
+
+
+def _has_left_files(location: StoreLocation) -> bool:
+    """Return whether files beside a missing SQLite file show that there was one. They may hold its last changes, which
+    a new store in its place would lose."""
+    path = location.path
+    return path is not None and any(path.with_name(path.name + ending).exists() for ending in _BESIDE_SQLITE)
 
 
 def _forms() -> str:

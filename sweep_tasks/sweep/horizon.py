@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
-from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.clock_history import ClockHistory, at_most_default
 from sweep_tasks.coordination.leases import Leases, immutable_timestamp
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import SweepStrategy
@@ -73,12 +73,23 @@ def now_here(sweep_ts: int, store: Store, settings: Settings, clock: Clock) -> H
 
 
 def horizon_now(
-    strategy: SweepStrategy, store: Store, settings: Settings, clock: Clock, until_ms: int | None = None
+    strategy: SweepStrategy,
+    store: Store,
+    settings: Settings,
+    clock: Clock,
+    until_ms: int | None = None,
+    *,
+    dry_run: bool = False,
 ) -> Horizon:
     """Return the horizon of a sweep now, or at `until_ms` if that is earlier. Takes a clock sample first: without
-    samples, a store that no other process uses would never be swept."""
+    samples, a store that no other process uses would never be swept.
+
+    A sample lasts, and later sweeps rely on it. So a dry run stores none that the default limit of a step would refuse,
+    whatever this process has set.
+    """
     timestamps, clock_history = TimestampService(store), ClockHistory(store)
-    clock_history.record_now(timestamps, clock, settings.clock_step_max_s)
+    step_max_s = settings.clock_step_max_s
+    clock_history.record_now(timestamps, clock, at_most_default(step_max_s) if dry_run else step_max_s)
     now = clock_history.believed_ms(clock, settings.clock_step_max_s)
     wall_ms = now if until_ms is None else min(now, until_ms)
     leases = Leases(store, settings.lease_ttl_s)

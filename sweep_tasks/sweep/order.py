@@ -154,4 +154,4 @@ class SweepOrder(Order):
 
     def measure(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
         """Compute the horizon of the strategy, up to the end of the interval."""
-        return horizon_now(self.strategy, store, settings, clock, self.until_ms)
+        return horizon_now(self.strategy, store, settings, clock, self.until_ms, dry_run=self.dry_run)

@@ -12,7 +12,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
-from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Act, Journal
+from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Act, Entry, Journal
 from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.model import SweepStrategy, checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -38,6 +38,9 @@ from sweep_tasks.transactions.outcomes import CommitTable
 # never a shorter one, and a change of it is an entry of its own. The outcome has the sums over the shards, and the
 # sweep timestamp that each strategy reached: a shard that starts later may go a little further than the intent says,
 # since the immutable timestamp rises.
+#
+# Settings that are less safe than before are recorded before the horizon is computed, because that stores a clock
+# sample, which depends on them and outlasts the sweep.
 # ---------------------------------------------------------------------------------------------------------------------
 
 SWEEP = "sweep"
@@ -52,8 +55,8 @@ def record_sweep(
     horizons: Mapping[SweepStrategy, Horizon],
     shards: Collection[int],
 ) -> Iterator[Act]:
-    """Record a sweep of this process. If the intent can't be recorded, nothing is swept."""
-    record_lowered(store, settings, clock)
+    """Record a sweep of this process, whose settings were recorded before. If the intent can't be recorded, nothing is
+    swept."""
     with Journal(store, clock).record(SWEEP, about(horizons), **intent(settings, horizons, shards)) as act:
         yield act
 
@@ -68,6 +71,15 @@ def intent(settings: Settings, horizons: Mapping[SweepStrategy, Horizon], shards
         "retentions_s": {strategy.value: retention_s(settings, strategy) for strategy in horizons},
         "shards": sorted(shards),
     }
+
+
+def covers(entry: Entry | None, settings: Settings, strategy: SweepStrategy, shard: int) -> bool:
+    """Return whether the intent of a run says what a process with these settings would do to a shard: a process reads
+    its own settings, and may have other ones than the process that recorded the intent."""
+    if entry is None or entry.what != SWEEP or entry.intent is not None:
+        return False
+    shards, recorded = entry.details.get("shards", ()), entry.details.get("retentions_s", {}).get(strategy.value)
+    return shard in shards and recorded is not None and recorded <= retention_s(settings, strategy)
 
 
 def retention_s(settings: Settings, strategy: SweepStrategy | None) -> int:
@@ -104,8 +116,12 @@ class Sweeper:
             checked_timestamp(stop_at, "stop_at")
         wanted = range(self._progress.shards()) if shards is None else sorted(set(shards))
         self._progress.check(wanted)
+        dry_run = options is not None and options.dry_run
+        if not dry_run:
+            record_lowered(self._store, self._settings, self._clock)
         horizons = {
-            strategy: horizon_now(strategy, self._store, self._settings, self._clock) for strategy in strategies
+            strategy: horizon_now(strategy, self._store, self._settings, self._clock, dry_run=dry_run)
+            for strategy in strategies
         }
         for strategy, found in horizons.items():
             if stop_at is not None and stop_at > found.sweep_ts:
@@ -119,7 +135,7 @@ class Sweeper:
             strategy: found if stop_at is None else found._replace(sweep_ts=stop_at)
             for strategy, found in horizons.items()
         }
-        if options and options.dry_run:
+        if dry_run:
             yield from self._sweep(targets, wanted, options)
             return
         with record_sweep(self._store, self._settings, self._clock, targets, wanted) as act:
@@ -165,6 +181,7 @@ class Retried(NamedTuple):
 
 def retry_quarantined(store: Store, settings: Settings, clock: Clock, most: int | None = None) -> Retried:
     """Judge quarantined entries again: all of them, or the first `most`. Entries that still can't be read stay."""
+    record_lowered(store, settings, clock)
     with Journal(store, clock).record("retry", QUARANTINED_ENTRIES) as act:
         retried = _retry_all(store, settings, clock, most)
         act.add(judged=retried.judged, left=retried.left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -89,10 +90,13 @@ async def admitted(user: GetUserDep) -> AsyncIterator[None]:
 # --- request bodies ---------------------------------------------------------------------------------------------------
 # FastAPI reads and parses a body before it checks the user. So anyone who can reach the server could make it hold any
 # number of bytes, or run a parser that our forms do not need. This middleware reads the body first, up to a limit, and
-# passes it on. It counts the bytes and does not trust the declared length, which may be missing or wrong.
+# passes it on. It counts the bytes and does not trust the declared length, which may be missing or wrong. A body that
+# takes too long is refused, so that a slow client does not keep its connection and its memory for as long as it likes.
 
 MOST_BYTES = 64 * 1024
 """Much more than the longest possible form."""
+MOST_SECONDS = 10
+"""Enough for a form over the slowest connection that the page can be used on."""
 FORM = "application/x-www-form-urlencoded"
 
 Refuse = Callable[[Request, Exception], Response]
@@ -121,6 +125,16 @@ class LimitBodies:
 async def read_body(headers: Headers, receive: Receive) -> bytes | None:
     """Return the whole body; None if the client disconnected before it was complete."""
     _check(headers, _declared(headers))
+    try:
+        async with asyncio.timeout(MOST_SECONDS):
+            return await _read(headers, receive)
+    except TimeoutError:
+        raise RequestRefused(
+            f"request: its body did not arrive within {MOST_SECONDS} s; retry", code="too_slow", reason="body"
+        ) from None
+
+
+async def _read(headers: Headers, receive: Receive) -> bytes | None:
     body = bytearray()
     while True:
         message = await receive()
@@ -200,6 +214,7 @@ _SENTENCES: dict[int, tuple[str, str, str]] = {
 _STATUS_OF_REFUSED = {
     "refused": HTTPStatus.FORBIDDEN,
     "too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "too_slow": HTTPStatus.REQUEST_TIMEOUT,
     "not_a_form": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "too_many_requests": HTTPStatus.TOO_MANY_REQUESTS,
 }

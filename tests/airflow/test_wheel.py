@@ -32,7 +32,7 @@ def environment(**more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("SWEEPFLOW_", "PYTHON"))} | more
 
 
-def told_by(bin_folder: Path, *arguments: str, cwd: Path) -> dict[str, Any]:
+def answer_of(bin_folder: Path, *arguments: str, cwd: Path) -> dict[str, Any]:
     """What the installed command answers."""
     command = [str(bin_folder / "sweepflow"), "--json", *arguments]
     ended = subprocess.run(
@@ -44,13 +44,13 @@ def told_by(bin_folder: Path, *arguments: str, cwd: Path) -> dict[str, Any]:
 
 
 def test_its_dag_files_are_in_it_and_can_be_linked(bin_folder: Path, tmp_path: Path) -> None:
-    folder = Path(told_by(bin_folder, "airflow", "dags", cwd=tmp_path)["folder"])
+    folder = Path(answer_of(bin_folder, "airflow", "dags", cwd=tmp_path)["folder"])
     assert folder.is_relative_to(bin_folder.parent)
     assert {f"{dag_id}.py" for dag_id in SCHEDULED} <= {file.name for file in folder.iterdir()}
     dags = tmp_path / "dags"
     dags.mkdir()
     for _ in range(2):  # safe to repeat
-        link = Path(told_by(bin_folder, "airflow", "dags", "--link", str(dags), cwd=tmp_path)["link"])
+        link = Path(answer_of(bin_folder, "airflow", "dags", "--link", str(dags), cwd=tmp_path)["link"])
         assert link.resolve() == folder
 
 
@@ -90,7 +90,7 @@ def test_a_local_airflow_is_complete_when_reported_ready_and_a_signal_ends_all_o
 
 
 def test_the_demo_is_swept_by_a_run_of_its_dag(bin_folder: Path, tmp_path: Path) -> None:
-    report = told_by(bin_folder, "demo", "--airflow", "--shards", "1", cwd=tmp_path)
+    report = answer_of(bin_folder, "demo", "--airflow", "--shards", "1", cwd=tmp_path)
     assert (report["airflow"], [shard["engine"] for shard in report["shards"]]) == (True, ["spark", "spark"])
     assert all(shard["entries"] > 0 for shard in report["shards"])
 

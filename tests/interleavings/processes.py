@@ -176,7 +176,9 @@ class _Recounting(FaultyStore):
         return answer.give(arguments)
 
 
-_JOURNAL_ANSWERS: Mapping[str, Any] = {"read": {}, "put": None, "compare_and_set": True}
+_JOURNAL_ANSWERS: Mapping[str, Any] = {
+    "read": {}, "put": None, "compare_and_set": True, "scan": Page([], None)
+}  # fmt: skip
 """The journal is always empty and accepts every entry: entries differ each time that a process runs again."""
 
 

@@ -34,6 +34,7 @@ from sweep_tasks import (
     Transaction,
     UnknownTable,
     WriteConflict,
+    acting_for,
 )
 from sweep_tasks.diagnosis.explanation import CellExplanation, QueueExplanation
 from sweep_tasks.journal.journal import Journal
@@ -207,6 +208,15 @@ class TestTables:
         with sweep_tasks.connect(f"sqlite:///{tmp_path}/shared.db") as again:
             last = Journal(again._store).last()[0]
         assert (last.what, last.about, last.reason, last.outcome) == ("truncate", "shop.orders", "a new season", "done")
+
+    def test_a_program_names_who_acts_for_what_it_removes_too(self, db: Database) -> None:
+        with acting_for("billing-migration", "orders moved"):
+            db.tables.truncate("shop.orders")
+            db.tables.drop("shop.orders", reason="it is empty")
+        acts = [(note.by, note.what, note.reason) for note in Journal(db._store).last(2)]
+        assert acts == [
+            ("billing-migration", "drop", "it is empty"), ("billing-migration", "truncate", "orders moved")
+        ]  # fmt: skip
 
 
 class TestProtections:
@@ -383,14 +393,17 @@ LOGGING = """
 import json, logging, sys
 lines = []
 handler = logging.Handler()
-handler.emit = lambda record: lines.append(json.loads(record.getMessage()))
+def emit(record):
+    line = json.loads(record.getMessage())
+    lines.append((line["what"], line["outcome"]))
+handler.emit = emit
 if sys.argv[2] == "listens":
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 import sweep_tasks
 with sweep_tasks.connect(sys.argv[1], create=True) as db:
     db.tables.create("shop.orders")
     db.protect("shop.orders", id="backup")
-print(json.dumps([(line["what"], line["outcome"]) for line in lines]))
+print(json.dumps(lines))
 """
 
 

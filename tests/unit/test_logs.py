@@ -58,13 +58,26 @@ def test_a_line_is_one_line_and_drives_no_terminal(capsys: pytest.CaptureFixture
     assert len(printed) < 5_000
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize(
-    ("form", "collected", "lines"), [("text", False, 1), ("text", True, 2), ("json", False, 2), ("json", True, 2)]
+    ("form", "collected", "terminal", "lines"),
+    [
+        ("text", False, True, 1),
+        ("text", False, False, 2),
+        ("text", True, True, 2),
+        ("json", False, True, 2),
+        ("json", False, False, 2),
+        ("json", True, False, 2),
+    ],
 )
-def test_entries_of_the_journal_are_for_collection_and_not_for_the_user_of_a_command(
-    monkeypatch: pytest.MonkeyPatch, form: LogFormat, collected: bool, lines: int
+def test_entries_of_the_journal_are_for_collection_and_not_for_the_user_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, form: LogFormat, collected: bool, terminal: bool, lines: int
 ) -> None:
-    out = io.StringIO()
+    out = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", out)
     configure_logs(form, collected=collected)
     structlog.get_logger().info("met", code=JOURNAL_LINE)

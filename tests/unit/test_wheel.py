@@ -51,7 +51,7 @@ def test_the_command_works_on_sqlite(bin_folder: Path, tmp_path: Path) -> None:
     ("command", "extra"),
     [
         ("init --store cassandra://127.0.0.1/shop", "cassandra"),
-        ("dev cassandra up", "cassandra"),
+        ("dev cluster", "cassandra"),
         ("demo", "spark"),
         ("scenario run --engine spark /dev/null", "spark"),
         ("airflow up", "airflow"),

@@ -143,6 +143,16 @@ class TestErrors:
         assert f"sweepflow init --store {answer.error.where}" in answer.err
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.parametrize("left", ["-wal", "-shm"])
+    def test_a_default_store_whose_file_is_gone_while_others_of_it_are_left_is_missing(
+        self, tmp_path: Path, left: str
+    ) -> None:
+        (tmp_path / f"{Path(Settings().store).name}{left}").touch()
+        answer = sweepflow("tables", "list", cwd=tmp_path)
+        assert answer.code == 4
+        assert isinstance(answer.error, StoreMissing)
+        assert "sweepflow init" not in answer.err
+
     @pytest.mark.parametrize("named_by", ["option", "variable", "file"])
     def test_a_missing_store_that_was_named_is_an_error_without_advice_to_create_it(
         self, tmp_path: Path, named_by: str

@@ -9,6 +9,8 @@ from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.journal.journal import Entry, Journal
+from sweep_tasks.store import Store
 from tests.support.clock import ManualClock
 from tests.unit.cli.test_protection_commands import ask, url
 
@@ -29,6 +31,11 @@ def sample(url: str, later_ms: int, host: str, step_max_s: int = 900) -> None:
 def last(url: str) -> ClockSample | None:
     with open_store(url, Settings()) as store:
         return ClockHistory(store).last()
+
+
+def acts(store: Store, what: str) -> list[Entry]:
+    numbers = range(1, Journal(store).verify().entries + 1)
+    return [each for number in numbers if (each := Journal(store).entry(number)) and each.what == what]
 
 
 def codes(url: str) -> list[tuple[str, str]]:
@@ -78,6 +85,9 @@ def test_what_is_ahead_of_this_host_too_is_confirmed_only_by_force(url: str) -> 
     assert codes(url) == [("clock_ahead", "wrong")]
     assert ask(url, "clock", "confirm", "--force", "--yes", "--json").code == 0
     assert codes(url) == [("clock_sample_in_future", HERE), ("clock_behind", HERE)]
+    with open_store(url, Settings()) as store:
+        forced = [each.details for each in acts(store, "clock confirm") if each.intent is None]
+    assert [(each["forced"], each["ahead_s"] // 3_600) for each in forced] == [(True, 23)]
 
 
 def test_the_right_one_of_several_hosts_is_named(url: str) -> None:
@@ -108,8 +118,8 @@ def test_a_sample_of_tomorrow_is_discarded_and_the_time_of_this_host_recorded(ur
     assert (done["discarded"], done["problems"]) == (1, [])
     assert done["above_ms"] <= done["last_ms"] <= done["now_ms"]
     assert ask(url, "status", "--json").document["clock"]["problems"] == []
-    (note,) = [each for each in ask(url, "journal", "--json").document["notes"] if each["what"].startswith("clock")]
-    assert (note["what"], note["reason"], note["outcome"]) == ("clock discard", "a wrong clock", "done")
+    notes = [each for each in ask(url, "journal", "--json").document["notes"] if each["reason"] == "a wrong clock"]
+    assert [(note["what"], note["outcome"]) for note in notes] == [("clock sample", "done"), ("clock discard", "done")]
 
 
 def test_where_nothing_is_later_nothing_is_discarded_or_recorded(url: str) -> None:

@@ -8,10 +8,11 @@ from contextlib import closing
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.connections import open_store
 from sweep_tasks.errors import EXIT_BAD_INPUT, BadValue
 from sweep_tasks.texts import short
 from tests.support.command import sweepflow_at_terminal
-from tests.unit.cli.test_clock_commands import DAY_MS, sample
+from tests.unit.cli.test_clock_commands import DAY_MS, acts, sample
 from tests.unit.cli.test_protection_commands import ask, url, write
 
 __all__ = ["url"]
@@ -19,6 +20,8 @@ __all__ = ["url"]
 COMMANDS = {
     "truncate": ["tables", "truncate", "shop.items"],
     "drop": ["tables", "drop", "shop.items"],
+    "truncate by force": ["tables", "truncate", "shop.items", "--force"],
+    "drop by force": ["tables", "drop", "shop.items", "--force"],
     "another strategy": ["tables", "set-strategy", "shop.items", "thorough"],
     "a lower retention": ["tables", "change", "shop.items", "--retention", "1m"],
     "release": ["release", "backup"],
@@ -64,9 +67,19 @@ def test_without_a_terminal_it_needs_yes_and_changes_nothing_without(safeguarded
     assert (refused.document["error"], refused.document["field"]) == ("not_confirmed", "yes")
     assert everything_in(safeguarded) == before
     if name in NOT_WHILE_PROTECTED:
+        refused = ask(safeguarded, *COMMANDS[name], "--yes", "--json")
+        assert (refused.code, refused.document["reason"]) == (EXIT_BAD_INPUT, "protected")
         assert ask(safeguarded, "release", "backup", "--yes").code == 0
     assert ask(safeguarded, *COMMANDS[name], "--yes").code == 0
     assert everything_in(safeguarded) != before
+
+
+@pytest.mark.parametrize("what", ["truncate", "drop"])
+def test_removing_what_is_protected_is_recorded_as_forced(safeguarded: str, what: str) -> None:
+    assert ask(safeguarded, "tables", what, "shop.items", "--force", "--yes").code == 0
+    with open_store(safeguarded, Settings()) as store:
+        (intent, outcome) = acts(store, what)
+    assert (intent.details["forced"], outcome.outcome) == (True, "done")
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])

@@ -69,7 +69,7 @@ def test_no_text_that_is_stored_drives_the_terminal(url: str) -> None:
         shown = answer.out + answer.err
         assert [each for each in shown if not each.isprintable() and each != "\n"] == [], command
     assert "a\\x1b[2J" in ask(url, "protections").out
-    assert ask(url, "journal", "--json").document["notes"][-1]["by"] == nasty, "programs get what is stored"
+    assert ask(url, "journal", "--json").document["notes"][-1]["what"] == nasty, "programs get what is stored"
 
 
 @pytest.mark.parametrize("reason", ["a\x1b[2Jb", "\u202eevil"])

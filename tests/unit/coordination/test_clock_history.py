@@ -173,7 +173,7 @@ class TestClocksThatDiffer:
     def test_a_refused_sample_is_accepted_once_it_is_confirmed(self, hosts: Hosts, clock_history: ClockHistory) -> None:
         hosts.record_now(hosts.right)
         hosts.record_now(hosts.ahead)
-        confirmed = clock_history.confirm("ahead")
+        confirmed = clock_history.confirm("ahead", hosts.ahead, STEP_S)
         assert (confirmed, clock_history.last()) == (ClockSample(101 * DAY, 2), ClockSample(101 * DAY, 2))
         assert clock_history.timestamp_at(101 * DAY - 1) == 1
         hosts.advance(60)
@@ -182,7 +182,7 @@ class TestClocksThatDiffer:
     def test_only_what_is_refused_can_be_confirmed(self, hosts: Hosts, clock_history: ClockHistory) -> None:
         for boot in ("right", "ahead", "missing"):
             with pytest.raises(NotFound):
-                clock_history.confirm(boot)
+                clock_history.confirm(boot, hosts.ahead, STEP_S)
             hosts.record_now(hosts.right)
 
     def test_what_others_have_overtaken_is_not_confirmed(self, hosts: Hosts, clock_history: ClockHistory) -> None:
@@ -191,7 +191,7 @@ class TestClocksThatDiffer:
         hosts.advance(60)
         hosts.record_now(hosts.right)
         with pytest.raises(SweepflowError, check=having(code="conflict")) as refused:
-            clock_history.confirm("ahead")
+            clock_history.confirm("ahead", hosts.ahead, STEP_S)
         assert (refused.value.details["host"], refused.value.reason) == ("ahead", "overtaken")
         assert clock_history.last() == ClockSample(100 * DAY + 60_000, 3)
 

@@ -6,9 +6,11 @@ the caller, and that nothing is done where the intent can't be recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,11 +18,13 @@ from structlog.testing import capture_logs
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.errors import BadValue, StoreUnavailable
+from sweep_tasks.errors import BadValue, NotYet, StoreUnavailable
 from sweep_tasks.journal.actors import NO_REASON, acting_for, current_user
-from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Entry, Journal
+from sweep_tasks.journal.journal import INTERRUPTED, QUARANTINED_ENTRIES, Entry, Journal
 from sweep_tasks.journal.safeguards import SAFEGUARDS, lowered, record_lowered
+from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
+from sweep_tasks.legacy.progress import Runs, RunState
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.logs import JOURNAL_LINE
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
@@ -28,8 +32,9 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import Call, FaultyStore, lose_answer, on
-from sweep_tasks.store.schema import JOURNAL_HEAD
-from sweep_tasks.sweep.order import SweepOptions
+from sweep_tasks.store.schema import JOURNAL_HEAD, LEGACY_SWEEPS, scan_row
+from sweep_tasks.sweep.horizon import Horizon, in_table
+from sweep_tasks.sweep.order import SweepOptions, SweepOrder
 from sweep_tasks.sweep.run import Sweeper, retry_quarantined
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import Pauses
@@ -148,7 +153,13 @@ ACTS = {
     "release": Act(in_protections(lambda records: records.release("backup")), "release", "backup", {}, protected),
     "release in a transaction": Act(release_in_transaction, "release", "backup", {}, protected),
     "resume": Act(lambda store, clock: Pauses(store, clock).resume(TABLE), "resume", str(TABLE), {}, paused),
-    "retry": Act(lambda store, clock: retry_quarantined(store, SETTINGS, clock), "retry", QUARANTINED_ENTRIES),
+    "retry": Act(
+        lambda store, clock: retry_quarantined(store, SETTINGS, clock),
+        "retry",
+        QUARANTINED_ENTRIES,
+        {},
+        lambda store, clock: record_lowered(store, SETTINGS, clock),
+    ),
     "sweep": Act(
         sweep,
         "sweep",
@@ -163,7 +174,26 @@ ACTS = {
         {"attempt": 1, "strategy": "conservative"},
         lambda store, clock: record_lowered(store, SETTINGS, clock),
     ),
-    "clock confirm": Act(lambda store, clock: ClockHistory(store).confirm("ahead"), "clock confirm", "ahead"),
+    "clock confirm": Act(
+        lambda store, clock: ClockHistory(store).confirm("ahead", clock, 20 * STEP_S),
+        "clock confirm",
+        "ahead",
+        {"forced": False, "ahead_s": 10 * STEP_S},
+    ),
+    "clock confirm by force": Act(
+        lambda store, clock: ClockHistory(store).confirm("ahead", clock, STEP_S, force=True),
+        "clock confirm",
+        "ahead",
+        {"forced": True, "ahead_s": 10 * STEP_S},
+    ),
+    "clock sample": Act(
+        lambda store, clock: ClockHistory(store).record_now(
+            TimestampService(store), SkewedClock(clock, 10 * STEP_S, "ahead"), step_max_s=0
+        ),
+        "clock sample",
+        "ahead",
+        {"ahead_s": 10 * STEP_S, "clock_step_max_s": 0},
+    ),
     "clock discard": Act(
         lambda store, clock: ClockHistory(store).discard(0), "clock discard", "1970-01-01 00:00:00+00:00"
     ),
@@ -241,6 +271,11 @@ def stored(store: Store) -> dict[str, Any]:
     }
 
 
+def entries(store: Store) -> list[Entry]:
+    numbers = range(1, Journal(store).verify().entries + 1)
+    return [each for number in numbers if (each := Journal(store).entry(number))]
+
+
 def test_a_pause_is_recorded_for_the_user_who_requests_it(store: Store, clock: ManualClock) -> None:
     Shop(store, clock)
     Pauses(store, clock).pause(TABLE, "ada", "a closer look")
@@ -292,6 +327,177 @@ class TestSweeps:
         list(Sweeper(store, SETTINGS, clock).sweep(options=SweepOptions(dry_run=True)))
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(TABLE, dry_run=True))
         assert Journal(store).verify().entries == before
+
+    def test_that_their_caller_stops_are_recorded_as_interrupted(self, store: Store, clock: ManualClock) -> None:
+        Shop(store, clock)
+        record_lowered(store, SETTINGS, clock)
+        summaries = cast("Generator[Any]", Sweeper(store, SETTINGS, clock).sweep())
+        next(summaries)
+        summaries.close()
+        intent, outcome = newest(store)
+        assert (intent.what, outcome.outcome) == ("sweep", f"failed: {INTERRUPTED}")
+        assert outcome.details.items() >= {"shards": 1, "entries": 2}.items()
+
+    @pytest.mark.parametrize(
+        "act",
+        [sweep, scan, lambda store, clock: retry_quarantined(store, SETTINGS, clock)],
+        ids=["sweep", "scan", "retry"],
+    )
+    def test_record_settings_that_are_less_safe_before_anything_else(
+        self, store: Store, clock: ManualClock, act: Callable[[Store, ManualClock], None]
+    ) -> None:
+        Shop(store, clock)
+        clock.advance(60)
+        standing = stored(store)
+
+        def refuse(call: Call) -> None:
+            if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
+                raise StoreUnavailable("store: away")
+
+        with pytest.raises(StoreUnavailable):
+            act(FaultyStore(store, before=refuse), clock)
+        assert stored(store) == standing, "no clock sample is left either"
+        act(store, clock)
+        assert [each.what for each in entries(store)][:2] == ["settings", "settings"]
+
+
+class TestScans:
+    """The entry of a scan has the retention that versions of the table were kept for."""
+
+    SETTINGS = Settings(retention_s=600, grace_s=0)
+
+    @pytest.fixture
+    def old(self, store: Store, clock: ManualClock) -> None:
+        """The versions are older than every retention."""
+        Shop(store, clock)
+        record_lowered(store, self.SETTINGS, clock)
+        for _ in range(100):
+            clock.advance(600)
+            ClockHistory(store).record_now(TimestampService(store), clock, STEP_S)
+
+    def details(self, store: Store) -> dict[str, Any]:
+        found = newest(store)[0]
+        assert found.what == "legacy sweep"
+        return {name: found.details[name] for name in ("attempt", "retention_s", "sweep_ts")}
+
+    @pytest.mark.parametrize(
+        ("own_s", "strategy", "expected_s"),
+        [
+            (None, SweepStrategy.CONSERVATIVE, 600),
+            (60, SweepStrategy.CONSERVATIVE, 600),
+            (7_200, SweepStrategy.CONSERVATIVE, 7_200),
+            (None, SweepStrategy.THOROUGH, 0),
+            (7_200, SweepStrategy.THOROUGH, 7_200),
+        ],
+    )
+    @pytest.mark.usefixtures("old")
+    def test_have_the_longer_one_of_the_setting_and_the_table(
+        self, store: Store, clock: ManualClock, own_s: int | None, strategy: SweepStrategy, expected_s: int
+    ) -> None:
+        Catalog(store, clock).change(TABLE, strategy, own_s)
+        summary = LegacySweep(store, self.SETTINGS, clock).sweep(LegacyOrder(TABLE))
+        horizon = Horizon(summary.sweep_ts, clock.now_ms())
+        reached = in_table(horizon, own_s, ClockHistory(store))
+        assert self.details(store) == {"attempt": 1, "retention_s": expected_s, "sweep_ts": reached}
+        assert (reached < summary.sweep_ts) == (expected_s == 7_200)
+
+    @pytest.mark.parametrize(("own_s", "expected_s"), [(None, 600), (7_200, 7_200)])
+    @pytest.mark.usefixtures("old")
+    def test_that_are_resumed_have_the_one_that_they_started_with_or_a_longer_one_of_the_table(
+        self, store: Store, clock: ManualClock, own_s: int | None, expected_s: int
+    ) -> None:
+        run = LegacySweep(store, self.SETTINGS, clock).start(LegacyOrder(TABLE))
+        Runs(store).change_own(run, state=RunState.PAUSED)
+        Catalog(store, clock).change(TABLE, None, own_s)
+        shorter = LegacySweep(store, self.SETTINGS.model_copy(update={"retention_s": 0}), clock)
+        shorter.work(shorter.resume(TABLE), LegacyOrder(TABLE))
+        reached = in_table(run.horizon, own_s, ClockHistory(store))
+        assert self.details(store) == {"attempt": 2, "retention_s": expected_s, "sweep_ts": reached}
+
+    def test_of_an_older_version_are_loaded_and_have_the_setting(self, store: Store, clock: ManualClock) -> None:
+        Shop(store, clock)
+        legacy = LegacySweep(store, SETTINGS, clock)
+        run = legacy.start(LegacyOrder(TABLE))
+        cell = Cell(scan_row(b"run", TABLE), b"v")
+
+        def as_before(current: bytes | None) -> bytes:
+            plain = json.loads(current or b"")
+            for name in ("retention_s", "own_retention_s"):
+                del plain[name]
+            return json.dumps(plain).encode()
+
+        store.update(LEGACY_SWEEPS, cell, as_before)
+        loaded = Runs(store).of(TABLE)
+        assert loaded == replace(run, retention_s=None)
+        legacy.work(loaded, LegacyOrder(TABLE))
+        assert self.details(store)["retention_s"] == SETTINGS.retention_s
+
+
+class TestClockSamples:
+    """With the limit off, a host that is a day ahead makes everything look a day older."""
+
+    OFF = Settings(clock_step_max_s=0)
+
+    @pytest.fixture
+    def ahead(self, store: Store, clock: ManualClock) -> SkewedClock:
+        Shop(store, clock)
+        return SkewedClock(clock, 86_400, "a day ahead")
+
+    def test_that_only_the_missing_limit_accepts_are_not_stored_by_a_dry_run(
+        self, store: Store, clock: ManualClock, ahead: SkewedClock
+    ) -> None:
+        before = ClockHistory(store).last()
+        list(Sweeper(store, self.OFF, ahead).sweep(options=SweepOptions(dry_run=True)))
+        SweepOrder(SweepStrategy.CONSERVATIVE, 0, dry_run=True).horizon(store, self.OFF, ahead)
+        with pytest.raises(NotYet):
+            LegacySweep(store, self.OFF, ahead).sweep(LegacyOrder(TABLE, dry_run=True))
+        candidates(store, self.OFF, ahead)
+        assert ClockHistory(store).last() == before
+        assert entries(store) == []
+        (swept,) = Sweeper(store, Settings(), clock).sweep([SweepStrategy.CONSERVATIVE])
+        assert (swept.sweep_ts, swept.range_deletes) == (0, 0), "what was just written stays"
+
+    def test_that_a_sweep_stores_are_recorded_after_the_settings(self, store: Store, ahead: SkewedClock) -> None:
+        list(Sweeper(store, self.OFF, ahead).sweep([SweepStrategy.CONSERVATIVE]))
+        intents = [each for each in entries(store) if each.intent is None]
+        assert [each.what for each in intents] == ["settings", "clock sample", "sweep"]
+        assert intents[1].details.items() >= {"ahead_s": 86_400, "clock_step_max_s": 0}.items()
+
+    def test_that_transactions_store_are_recorded_or_refused(self, store: Store, ahead: SkewedClock) -> None:
+        away = True
+
+        def refuse(call: Call) -> None:
+            if away and call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
+                raise StoreUnavailable("store: away")
+
+        before = ClockHistory(store).last()
+        manager = TransactionManager(FaultyStore(store, before=refuse), self.OFF, clock=ahead, renew_leases=False)
+        with pytest.raises(StoreUnavailable):
+            manager._record_clock_sample()
+        assert ClockHistory(store).last() == before
+        away = False
+        manager._record_clock_sample()
+        last = ClockHistory(store).last()
+        assert last
+        assert last.wall_ms == ahead.now_ms()
+        assert [(each.what, each.about) for each in entries(store)] == [("clock sample", "a day ahead")] * 2
+
+    def test_within_the_default_limit_are_not_recorded(self, store: Store, clock: ManualClock) -> None:
+        Shop(store, clock)
+        near = SkewedClock(clock, STEP_S - 1, "nearly right")
+        for step_max_s in (0, 10 * STEP_S):
+            clock.advance(1)
+            assert ClockHistory(store).record_now(TimestampService(store), near, step_max_s)
+        assert entries(store) == []
+
+    def test_that_are_ahead_are_confirmed_only_by_force(self, store: Store, clock: ManualClock) -> None:
+        Shop(store, clock)
+        before = ClockHistory(store).last()
+        with pytest.raises(BadValue, check=having(reason="ahead_of_here")):
+            ClockHistory(store).confirm("ahead", clock, STEP_S)
+        assert ClockHistory(store).last() == before
+        intent, outcome = newest(store)
+        assert (intent.details, outcome.outcome) == ({"forced": False, "ahead_s": 10 * STEP_S}, "failed: bad_value")
 
 
 class TestTables:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pwd
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,11 +17,12 @@ from structlog.testing import capture_logs
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import BadValue, NotFound, OutcomeUnknown, StoreBusy, StoreUnavailable, SweepflowError
-from sweep_tasks.journal.actors import MOST_CHARACTERS, SCHEDULER, Process, current_user
+from sweep_tasks.journal import actors
+from sweep_tasks.journal.actors import MOST_CHARACTERS, NO_REASON, SCHEDULER, Process, acting_for, current_user
 from sweep_tasks.journal.journal import Journal
 from sweep_tasks.model import MAX_TS, Cell
 from sweep_tasks.store import Change, Store
-from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.faults import Call, FaultyStore, on
 from sweep_tasks.store.schema import JOURNAL, JOURNAL_HEAD
 from tests.support.clock import ManualClock
 from tests.support.errors import having
@@ -34,6 +39,11 @@ def record(store: Store, clock: ManualClock, *about: str) -> None:
 
 def entry(number: int) -> Cell:
     return Cell(b"entry" + number.to_bytes(8, "big"), b"v")
+
+
+def set_head(store: Store, stored: bytes | None) -> None:
+    standing = store.read(JOURNAL_HEAD, [HEAD])[HEAD]
+    assert store.compare_and_set(JOURNAL_HEAD, HEAD.row, {HEAD.column: Change(standing, stored)})
 
 
 def broken(store: Store) -> tuple[int | None, str | None]:
@@ -134,6 +144,59 @@ class TestActors:
         assert Process(*head["process"]) == expected
         assert (expected.uid, expected.pid) == (os.getuid(), os.getpid())
 
+    @pytest.fixture
+    def login(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+        """The file in which the kernel shows the user who logged in."""
+        found = tmp_path / "loginuid"
+        monkeypatch.setattr(actors, "LOGIN_UID", found)
+        actors._login_uid.cache_clear()
+        yield found
+        actors._login_uid.cache_clear()
+
+    def test_behind_sudo_is_the_user_who_logged_in_too(self, login: Path) -> None:
+        other = os.getuid() + 54_321
+        login.write_text(str(other))
+        assert Process.current().login_uid == other
+        assert current_user() == f"uid {other} (as {pwd.getpwuid(os.getuid()).pw_name})"
+
+    @pytest.mark.parametrize("shown", [str(2**32 - 1), "", "none", str(os.getuid())])
+    def test_is_one_user_where_no_other_logged_in(self, login: Path, shown: str) -> None:
+        login.write_text(shown)
+        assert Process.current().login_uid in (None, os.getuid())
+        assert current_user() == pwd.getpwuid(os.getuid()).pw_name
+
+    def test_is_one_user_where_the_kernel_shows_nothing(self, login: Path) -> None:
+        assert not login.exists()
+        assert Process.current().login_uid is None
+        assert current_user() == pwd.getpwuid(os.getuid()).pw_name
+
+    def test_is_taken_from_the_enclosing_block_like_the_reason(self, store: Store, clock: ManualClock) -> None:
+        def act() -> tuple[str, str]:
+            with Journal(store, clock).record("pause", "shop.orders"):
+                pass
+            note = Journal(store).last(1)[0]
+            return note.by, note.reason
+
+        with acting_for(reason="on my own"):
+            assert act() == (current_user(), "on my own")
+        with acting_for("ada", "a migration"):
+            with acting_for(reason="its last step"):
+                assert act() == ("ada", "its last step")
+                with acting_for("bob"):
+                    assert act() == ("bob", "its last step")
+            with acting_for():
+                assert act() == ("ada", "a migration")
+            assert act() == ("ada", "a migration")
+        assert act() == (current_user(), NO_REASON)
+
+    def test_can_be_shown_anywhere_whatever_others_call_themselves(self, store: Store, clock: ManualClock) -> None:
+        nasty = "a\x1b[2J\u202eb\nc" + "x" * 1_000
+        with acting_for(nasty, "because"), Journal(store, clock).record("pause", "shop.orders"):
+            pass
+        Journal(store, clock).begin(nasty, "pause", "shop.orders", "because")
+        names = {note.by for note in Journal(store).last()}
+        assert {name.isprintable() and len(name) <= 200 for name in names} == {True}
+
 
 class TestTheChain:
     def test_of_what_was_recorded_is_whole(self, store: Store, clock: ManualClock) -> None:
@@ -165,6 +228,80 @@ class TestTheChain:
         assert store.compare_and_set(JOURNAL_HEAD, HEAD.row, {HEAD.column: Change(head, forged)})
         store.delete_rows(JOURNAL, [entry(1).row, entry(2).row])
         assert broken(store) == (2, "missing")
+
+    def test_shows_that_the_newest_entry_was_removed(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two")
+        set_head(store, None)
+        assert broken(store) == (None, "missing")
+        with pytest.raises(SweepflowError, check=having(code="journal_broken")):
+            Journal(store).begin("ada", "drop", "t", "to begin a new chain")
+        assert store.read(JOURNAL_HEAD, [HEAD]) == {}
+
+    def test_shows_that_it_was_removed_also_after_the_first_were_pruned(self, store: Store, clock: ManualClock) -> None:
+        record(store, clock, "one", "two")
+        Journal(store, clock).prune("ada", "enough", clock.now_ms())
+        set_head(store, None)
+        assert broken(store) == (None, "missing")
+
+    @pytest.mark.parametrize("number", [1, 2, 3])
+    def test_shows_that_it_was_set_back_to_an_earlier_one(self, store: Store, clock: ManualClock, number: int) -> None:
+        record(store, clock, "one", "two", "three")
+        set_head(store, store.get(JOURNAL, {entry(number): MAX_TS})[entry(number)].value)
+        assert broken(store) == (5, "detached")
+
+    @pytest.mark.parametrize("acts", [0, 1, 2])
+    @pytest.mark.parametrize("calls", range(9))
+    def test_is_whole_after_a_crash_between_any_two_calls(
+        self, store: Store, clock: ManualClock, acts: int, calls: int
+    ) -> None:
+        record(store, clock, *map(str, range(acts)))
+        left = calls
+
+        def die(_: Call) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+
+        with suppress(KeyboardInterrupt):
+            record(FaultyStore(store, before=die), clock, "last")
+        Journal(store).verify()
+        record(store, clock, "next")
+        Journal(store).verify()
+
+    def test_is_begun_by_one_of_two_writers_that_both_find_it_empty(self, store: Store, clock: ManualClock) -> None:
+        """The other one writes its entries between two reads of the first."""
+
+        def be_first(_: Call) -> None:
+            record(store, clock, "theirs")
+
+        slow = FaultyStore(store, before=on("scan", 1, be_first))
+        record(slow, clock, "ours")
+        assert Journal(store).verify().entries == 4
+
+    @pytest.mark.parametrize(
+        "forged",
+        [
+            {"number": "6"}, {"number": -1}, {"number": 10**30}, {"number": None}, {"kept_from": []}, {"kept_from": 7},
+            {"details": None}, {"details": [], "what": "prune"}, {"details": {}, "what": "prune", "intent": None},
+            {"details": {"through": "1", "hash": ""}, "what": "prune", "intent": None}, {"previous": 5}, {"intent": ""},
+            {"process": []}, {"process": None}, {"at_ms": "now"}, {"by": 5},
+        ],
+        ids=str,
+    )  # fmt: skip
+    def test_shows_a_newest_entry_that_makes_no_sense(
+        self, store: Store, clock: ManualClock, forged: dict[str, Any]
+    ) -> None:
+        record(store, clock, "one", "two", "three")
+        plain = json.loads(store.read(JOURNAL_HEAD, [HEAD])[HEAD])
+        set_head(store, json.dumps(plain | forged).encode())
+        assert broken(store) == (None, "unreadable")
+
+    @pytest.mark.parametrize("stored", [b"[]", b"5", b"{}", b"\xff", b"[" * 100_000])
+    def test_shows_a_newest_entry_that_is_none(self, store: Store, clock: ManualClock, stored: bytes) -> None:
+        record(store, clock, "one")
+        set_head(store, stored)
+        assert broken(store) == (None, "unreadable")
 
     def test_has_every_entry_of_writers_that_race(self, sqlite_url: str) -> None:
         """Two acts each, by eight threads with their own stores."""

@@ -37,11 +37,13 @@ THOROUGH = SweepStrategy.THOROUGH
 def test_an_order_becomes_the_document_that_the_job_reads() -> None:
     order = SweepOrder(THOROUGH, 3, moment_ms("2026-11-16 10:00:00+00:00"), 70, 5, 1.5, True)
     attempt = TaskAttempt("targeted_sweep", "now", "thorough.shard_3", 2)
-    job = SweepJob(**vars(order), attempt=attempt, actor="ada", journal_entry=7, measured=Horizon(60, 1_000))
+    job = SweepJob(
+        **vars(order), attempt=attempt, actor="ada", reason="it is late", journal_entry=7, measured=Horizon(60, 1_000)
+    )
     assert json.loads(job.document()) == {
         "strategy": "thorough", "shard": 3, "until_ms": 1_794_823_200_000, "stop_at": 70, "max_entries": 5,
         "max_seconds": 1.5, "dry_run": True, "attempt": ["targeted_sweep", "now", "thorough.shard_3", 2, -1],
-        "actor": "ada", "journal_entry": 7, "measured": [60, 1_000, False],
+        "actor": "ada", "reason": "it is late", "journal_entry": 7, "measured": [60, 1_000, False],
     }  # fmt: skip
     assert SweepJob.parse(job.document()) == job
 
@@ -98,7 +100,8 @@ def test_each_attempt_of_a_task_is_counted_once_in_the_store_and_reported_to_air
     form = {"dry_run": False, "stop_at": None, "max_entries": 0, "max_seconds": 0}
     for number in (1, 1, 2):
         ti = SimpleNamespace(dag_id="targeted_sweep", run_id="now", task_id="thorough.shard_0", try_number=number)
-        summary = task.execute({"params": form, "ti": ti})  # type: ignore[typeddict-item]
+        run = SimpleNamespace(triggering_user_name=None, note=None)
+        summary = task.execute({"params": form, "ti": ti, "dag_run": run})  # type: ignore[typeddict-item]
         assert summary["engine"] == "idle"
     (series,) = Tally(sqlite).read().series
     assert (series.sums["runs"], series.last.task, series.last.number) == (2, "thorough.shard_0", 2)

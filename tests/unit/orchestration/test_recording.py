@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sweep_tasks.config import Settings
+from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.journal.actors import MOST_CHARACTERS, NO_REASON, SCHEDULER
 from sweep_tasks.journal.journal import Entry, Journal
@@ -93,6 +94,21 @@ def test_all_shards_of_a_run_are_one_act_with_its_outcome(sqlite: Store, url: st
         "swept_to": {"conservative": 7, "thorough": 7}, "shards": 4, "entries": 40, "range_deletes": 0, "sentinels": 0,
         "aborted_deletes": 0, "quarantined": 4,
     }  # fmt: skip
+
+
+def test_an_outcome_is_recorded_once_however_often_its_task_is_retried(sqlite: Store, url: str) -> None:
+    run = context("ada")
+    record_intent(sqlite, Settings(store=url), run, TASKS, 10**15)
+    for summaries in (SUMMARIES, SUMMARIES[:3]):
+        record_outcome(run, PREPARE, summaries)
+    assert [each.outcome for each in entries(sqlite)] == ["asked", "done"]
+
+
+def test_settings_are_recorded_before_they_store_a_clock_sample(sqlite: Store, url: str) -> None:
+    away = FaultyStore(sqlite, before=on("compare_and_set", 1, fail, JOURNAL_HEAD))
+    with pytest.raises(StoreUnavailable):
+        record_intent(away, Settings(store=url, clock_step_max_s=0), context(), TASKS, 10**15)
+    assert ClockHistory(sqlite).last() is None
 
 
 def test_a_run_some_of_whose_shards_did_not_end_is_recorded_as_incomplete(sqlite: Store, url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,7 @@ from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
+from sweep_tasks.journal.actors import MOST_CHARACTERS
 from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.store import Store
@@ -42,6 +44,18 @@ def test_a_job_that_was_given_none_is_a_run_of_its_own(job: str) -> None:
     first, second = JOBS[job](None).counted_under, JOBS[job](None).counted_under
     assert first.dag == second.dag == SUBMITTED
     assert first.run != second.run
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_note_of_a_run_reaches_the_journal_of_its_job(job: str) -> None:
+    order = JOBS[job](None)
+    document = json.loads(order.document()) | {"actor": "ada", "reason": "it  is late"}
+    parsed = type(order).parse(json.dumps(document))
+    assert (parsed.actor, parsed.reason, order.reason) == ("ada", "it is late", "")
+    for wrong in ("x" * (MOST_CHARACTERS + 1), "a\x1b[2J"):
+        with pytest.raises(BadValue) as refused:
+            type(order).parse(json.dumps(document | {"reason": wrong}))
+        assert refused.value.field == "reason"
 
 
 @pytest.mark.parametrize("numbers", ['"first", -1', '1, "none"'])

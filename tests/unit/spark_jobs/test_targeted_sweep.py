@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 
 from spark_jobs.targeted_sweep import main
+from sweep_tasks.clock import SystemClock
+from sweep_tasks.config import load_settings
 from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE, BadValue, StoreMissing
+from sweep_tasks.journal.journal import Act, Entry, Journal
+from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
@@ -177,3 +181,93 @@ def test_a_job_that_was_given_a_horizon_does_not_measure_it_again(
 ) -> None:
     Thresholds(history).raise_strategy(THOROUGH, 2_500)
     assert swept(capsys, measured=[2_500, 9_000_000, False])["sweep_ts"] == 2_500
+
+
+class TestTheJournal:
+    """A shard that is part of a run has no entry of its own, as long as the entry of the run says what it does."""
+
+    @pytest.fixture(autouse=True)
+    def as_before(self, history: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The settings are those that data was last removed with."""
+        monkeypatch.setenv("SWEEPFLOW_CLOCK_STEP_MAX_S", "900")
+        monkeypatch.setenv("SWEEPFLOW_SQLITE_DURABILITY", "full")
+        record_lowered(history, load_settings(), SystemClock())
+
+    def intent(self, store: Store, what: str = "sweep", **details: Any) -> Entry:
+        recorded = {"horizons": {"conservative": 9}, "retentions_s": {"conservative": 3_600}, "shards": [0, 1]}
+        return Journal(store).begin("ada", what, "conservative", "it is late", **recorded | details)
+
+    def sweep(self, capsys: pytest.CaptureFixture[str], entry: int | None, **given: Any) -> None:
+        given = {"strategy": "conservative", "actor": "ada", "reason": "it is late"} | given
+        swept(capsys, journal_entry=entry, **given)
+
+    def since(self, store: Store, number: int = 0) -> list[tuple[str, str, str, str]]:
+        """The entries after a number."""
+        found = [Journal(store).entry(each) for each in range(number + 1, Journal(store).verify().entries + 1)]
+        return [(each.by, each.what, each.reason, each.outcome) for each in found if each]
+
+    def own(self, store: Store, number: int) -> bool:
+        """Return whether the last sweep recorded an entry of its own, and an outcome."""
+        found = self.since(store, number)
+        assert found in ([], [("ada", "sweep", "it is late", outcome) for outcome in ("asked", "done")])
+        return bool(found)
+
+    def test_has_no_second_entry_of_a_shard_that_its_run_has_recorded(
+        self, history: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        number = self.intent(history).number
+        self.sweep(capsys, number)
+        assert not self.own(history, number)
+
+    def test_has_an_entry_of_a_shard_that_is_no_part_of_a_run(
+        self, history: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.sweep(capsys, None)
+        assert self.own(history, 0)
+
+    @pytest.mark.parametrize(
+        "details",
+        [
+            {"retentions_s": {"conservative": 3_601}},
+            {"retentions_s": {"thorough": 0}},
+            {"retentions_s": {}},
+            {"shards": [1]},
+            {"what": "dry run"},
+        ],
+        ids=str,
+    )
+    def test_has_an_entry_of_a_shard_whose_run_recorded_something_else(
+        self, history: Store, capsys: pytest.CaptureFixture[str], details: dict[str, Any]
+    ) -> None:
+        number = self.intent(history, **details).number
+        self.sweep(capsys, number)
+        assert self.own(history, number)
+
+    def test_has_an_entry_of_a_shard_whose_run_is_over(
+        self, history: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        entry = self.intent(history)
+        Journal(history).end(entry, Act())
+        self.sweep(capsys, entry.number)
+        assert self.own(history, entry.number + 1)
+        self.sweep(capsys, entry.number + 1)
+        assert self.own(history, entry.number + 3), "an outcome is no intent"
+
+    def test_has_an_entry_of_a_shard_whose_run_is_not_recorded_any_more(
+        self, history: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.sweep(capsys, 7)
+        assert self.own(history, 0)
+
+    @pytest.mark.parametrize("recorded", [True, False])
+    def test_has_settings_that_are_less_safe_on_this_machine_alone(
+        self, history: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, recorded: bool
+    ) -> None:
+        monkeypatch.setenv("SWEEPFLOW_RETENTION_S", "60")
+        number = self.intent(history).number if recorded else 0
+        self.sweep(capsys, number or None, dry_run=True)
+        assert self.since(history, number) == []
+        self.sweep(capsys, number or None)
+        assert [(by, what) for by, what, _, outcome in self.since(history, number) if outcome == "asked"] == [
+            ("ada", "settings"), ("ada", "sweep"),
+        ]  # fmt: skip

@@ -161,7 +161,7 @@ class TestAStoreThatWasLeftAlone:
         new = ManualClock(shop.right.now_ms(), "new")
         assert shop.sweep(new) == before
         assert shop.problems(new) == [(ClockCode.AHEAD, "new", 10 * DAY_S)]
-        ClockHistory(shop.store).confirm("new")
+        ClockHistory(shop.store).confirm("new", shop.right, SETTINGS.clock_step_max_s)
         new.advance(60)
         assert shop.sweep(new) > shop.written[3 * HOUR_S]
         assert shop.problems(new) == []

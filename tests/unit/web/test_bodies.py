@@ -9,12 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from sweep_tasks.web.application import FORM, HEADERS, MOST_BYTES
+from sweep_tasks.web import application
+from sweep_tasks.web.application import FORM, HEADERS, MOST_BYTES, MOST_SECONDS
 from tests.unit.web.http_client import mounted, problem_of, with_web_client
 
 pytestmark = pytest.mark.usefixtures("users")
 
 TOO_LARGE = (413, "too_large", None, "body")
+TOO_SLOW = (408, "too_slow", None, "body")
 NOT_A_FORM = (415, "not_a_form", None, "content_type")
 NOT_LOGGED_IN = (401, "not_logged_in", None, None)
 
@@ -79,6 +81,16 @@ def test_a_body_larger_than_declared_is_refused_without_reading_on(declared: byt
     }  # fmt: skip
     asyncio.run(mounted()(scope, receive, send))  # type: ignore[arg-type]
     assert (answered[0], read) == (413, 2)
+
+
+def test_a_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"reason="
+        await asyncio.sleep(60)
+
+    assert MOST_SECONDS == 10
+    monkeypatch.setattr(application, "MOST_SECONDS", 0.05)
+    assert problem_of(sent(trickle(), content_type=FORM)) == TOO_SLOW
 
 
 def test_a_get_request_cannot_have_a_larger_body() -> None:
