@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from sweep_tasks.coordination.leases import Lease, Leases, immutable_timestamp
+from sweep_tasks.coordination.leases import Lease, LeaseKeeper, Leases, immutable_timestamp
 from sweep_tasks.coordination.timestamps import TimestampService
+from sweep_tasks.errors import SweepflowError
 from sweep_tasks.store import Store
 from tests.conftest import memory_store
 from tests.support.clock import ManualClock
@@ -52,6 +54,26 @@ class TestLeases:
         assert stamped == Lease(7, 9, "one")
         assert leases.open() == [stamped]
         assert leases.renew(stamped)
+
+
+class TestTheKeeper:
+    def test_renews_leases_whatever_becomes_of_clock_samples(self, leases: Leases) -> None:
+        """A broken journal refuses a sample; transactions must not lose their leases by that."""
+        attempts, enough = 0, threading.Event()
+
+        def fail() -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts == 3:
+                enough.set()
+            raise SweepflowError("journal: entry 7 is missing", code="journal_broken")
+
+        keeper = LeaseKeeper(leases, 0.01, fail)
+        keeper.take(7)
+        try:
+            assert enough.wait(10)
+        finally:
+            keeper.close()
 
 
 class TestImmutableTimestamp:

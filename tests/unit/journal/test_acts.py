@@ -25,6 +25,7 @@ from sweep_tasks.journal.safeguards import SAFEGUARDS, lowered, record_lowered
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import Runs, RunState
+from sweep_tasks.legacy.resumption import decide_start
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.logs import JOURNAL_LINE
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
@@ -413,6 +414,35 @@ class TestScans:
         shorter.work(shorter.resume(TABLE), LegacyOrder(TABLE))
         reached = in_table(run.horizon, own_s, ClockHistory(store))
         assert self.details(store) == {"attempt": 2, "retention_s": expected_s, "sweep_ts": reached}
+
+    @pytest.mark.parametrize("how", ["resume", "decide"])
+    def test_that_are_resumed_record_the_settings_before_they_store_a_clock_sample(
+        self, store: Store, clock: ManualClock, how: str
+    ) -> None:
+        Shop(store, clock)
+        record_lowered(store, SETTINGS, clock)
+        run = LegacySweep(store, SETTINGS, clock).start(LegacyOrder(TABLE))
+        Runs(store).change_own(run, state=RunState.PAUSED)
+        off = SETTINGS.model_copy(update={"clock_step_max_s": 0})
+        clock.advance(60)
+
+        def act(on: Store) -> None:
+            if how == "resume":
+                LegacySweep(on, off, clock).resume(TABLE)
+            else:
+                decide_start(on, off, clock, LegacyOrder(TABLE), restart=False, owner="another")
+
+        def refuse(call: Call) -> None:
+            if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
+                raise StoreUnavailable("store: away")
+
+        before = stored(store)
+        with pytest.raises(StoreUnavailable):
+            act(FaultyStore(store, before=refuse))
+        assert stored(store) == before
+        act(store)
+        intent, _ = newest(store)
+        assert (intent.what, intent.about) == ("settings", "clock_step_max_s")
 
     def test_of_an_older_version_are_loaded_and_have_the_setting(self, store: Store, clock: ManualClock) -> None:
         Shop(store, clock)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,15 +14,21 @@ from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.journal.actors import MOST_CHARACTERS, NO_REASON, SCHEDULER
 from sweep_tasks.journal.journal import Entry, Journal
-from sweep_tasks.model import SweepStrategy
+from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.orchestration.form import ShardTask
 from sweep_tasks.orchestration.prepare import PREPARE
 from sweep_tasks.orchestration.recording import INCOMPLETE, actor_of, record_intent, record_outcome
+from sweep_tasks.orchestration.scanning import MANUAL, Planned, ScanLane, legacy_form
+from sweep_tasks.orchestration.spark_job import SparkJobOperator
+from sweep_tasks.orchestration.sweeping import SweepShardOperator
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore, fail, on
 from sweep_tasks.store.schema import JOURNAL_HEAD
+from sweep_tasks.sweep.horizon import Horizon
+from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.summary import Summary
+from sweep_tasks.tables.catalog import Catalog
 
 CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
 TASKS = [ShardTask(strategy, shard) for strategy in (CONSERVATIVE, THOROUGH) for shard in (0, 1)]
@@ -109,6 +117,36 @@ def test_settings_are_recorded_before_they_store_a_clock_sample(sqlite: Store, u
     with pytest.raises(StoreUnavailable):
         record_intent(away, Settings(store=url, clock_step_max_s=0), context(), TASKS, 10**15)
     assert ClockHistory(sqlite).last() is None
+
+
+@pytest.mark.parametrize("kind", ["sweep", "scan"])
+def test_the_orders_of_jobs_name_the_actor_and_the_note_of_the_run(
+    sqlite: Store, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    submitted: list[Any] = []
+
+    class Submitted(Exception):
+        """The job is not started here."""
+
+    def submit(self: Any, settings: Settings, job: Any, run: Any) -> Any:
+        submitted.append(job)
+        raise Submitted
+
+    monkeypatch.setattr(SparkJobOperator, "submit_order", submit)
+    monkeypatch.setenv("SWEEPFLOW_TASK_FOLDER", str(tmp_path / "tasks"))
+    run = context("ada", "it is late")
+    run["ti"].task_id, run["ti"].try_number = "task", 1
+    run |= {"dag": SimpleNamespace(dag_id="a dag"), "run_id": "monday"}
+    run["params"] = {name: field.value for name, field in legacy_form().items()}
+    Catalog(sqlite).create(TableRef.parse("app.t"), TableMetadata())
+    shard, lane = SweepShardOperator(task_id="task", strategy=THOROUGH, shard=0), ScanLane(lane=0)
+    start: dict[str, Callable[[], object]] = {
+        "sweep": lambda: shard._sweep_with_spark(Settings(store=url), SweepOrder(THOROUGH, 0), Horizon(1, 1), run),
+        "scan": lambda: lane._scan(Planned("app.t", MANUAL, 9), run),
+    }
+    with pytest.raises(Submitted):
+        start[kind]()
+    assert [(job.actor, job.reason) for job in submitted] == [("ada", "it is late")]
 
 
 def test_a_run_some_of_whose_shards_did_not_end_is_recorded_as_incomplete(sqlite: Store, url: str) -> None:
