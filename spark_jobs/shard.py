@@ -22,6 +22,7 @@ from spark_jobs.workers import DedicatedRow, Part, SharedPart, Worker, WorkerCon
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.reader import Batch, Reference
@@ -158,7 +159,7 @@ class OnSpark:
 
     # --- late entries ---------------------------------------------------------------------------------------------
 
-    def sweep_late(self, progress: int) -> None:
+    def sweep_late(self, progress: int, protections: Protections) -> None:
         late = self._work.late_partitions(progress)
         parts: list[Part] = [SharedPart(each, each * FINE - 1, (each + 1) * FINE) for each in late]
         if self._work.some_came_late(progress):
@@ -166,14 +167,14 @@ class OnSpark:
             parts.append(SharedPart(fine(progress + 1), first - 1, progress + 1, only_undecided=True))
         if not parts:
             return
-        window = self._read(late, parts, -1)
+        window = self._read(late, parts, -1, protections)
         blocked = self._partitions_blocked(window) if window.blocked is not None else set()
         entries, count = window.frame, window.entries
         for partition in blocked:
             entries = entries.where(f"start IS NULL OR start DIV {FINE} != {partition}")
             count = frames.entries_only(entries).count()
         passed = [partition for partition in late if partition not in blocked]
-        self._work.summary.entries += self._judge_entries(window, entries, count, several=True)
+        self._work.summary.entries += self._judge_entries(window, entries, count, protections, several=True)
         self._work.clean(
             Batch(
                 dedicated=self._rows_of(each for each in window.references if fine(each.start) in passed),
@@ -194,14 +195,14 @@ class OnSpark:
 
     # --- the queue ------------------------------------------------------------------------------------------------
 
-    def batches(self, begin: int) -> Iterator[Batch]:
+    def batches(self, begin: int, protections: Protections) -> Iterator[Batch]:
         partitions = self._work.reader.partitions(begin, self._sweep_ts)
         if not partitions:
             return
         size = self._work.spending.batch_size(self._work.options.batch)
         self._windows = Windows(partitions, size, first=2 * self._cores)
         for partitions in self._windows:
-            window = self._read(partitions, self._shared_parts(partitions, begin), begin)
+            window = self._read(partitions, self._shared_parts(partitions, begin), begin, protections)
             self._windows.held(window.entries)
             window.over_cap = self._over_cap(window)
             try:
@@ -215,10 +216,10 @@ class OnSpark:
         sweep_ts = self._sweep_ts
         return [SharedPart(each, begin, sweep_ts, stretch) for each in partitions for stretch in columns]
 
-    def _read(self, partitions: list[int], parts: list[Part], begin: int) -> Window:
+    def _read(self, partitions: list[int], parts: list[Part], begin: int, protections: Protections) -> Window:
         """Read shared rows, then the dedicated rows that they refer to, unless those were handled before."""
         context = self._context()
-        frame, totals = self._entries(workers.reading(context, parts), len(parts))
+        frame, totals = self._entries(workers.reading(context, parts, protections), len(parts))
         window = Window(partitions, frame, [frame])
         self._add(window, totals)
         if sum(row.references for row in totals):
@@ -228,7 +229,7 @@ class OnSpark:
                 DedicatedRow(*each) for each in self._rows_of(each for each in found if each.start > begin)
             ]
             if rows:
-                more, totals = self._entries(workers.reading(context, rows), len(rows))
+                more, totals = self._entries(workers.reading(context, rows, protections), len(rows))
                 window.parts.append(more)
                 window.frame = frame.unionByName(more)
                 self._add(window, totals)
@@ -274,19 +275,19 @@ class OnSpark:
 
     # --- judging --------------------------------------------------------------------------------------------------
 
-    def judge_batch(self, batch: Batch) -> Judged:
+    def judge_batch(self, batch: Batch, protections: Protections) -> Judged:
         assert isinstance(batch, WindowBatch)  # noqa: S101
         window, cut = batch.window, batch.cut
         several = not cut.is_whole or bool(self._windows.left)
         entries = frames.between(window.frame, cut.after, None if cut.last is None else cut.last + 1)
         stop_at, why = self._stop_within(window, cut)
         if stop_at is None:
-            return Judged(self._judge_entries(window, entries, cut.entries, several))
+            return Judged(self._judge_entries(window, entries, cut.entries, protections, several))
         if why == "blocked":
             self._work.summary.blocked += frames.entries_only(window.frame).where(f"start >= {stop_at}").count()
         entries = frames.between(entries, None, stop_at)
         count = frames.entries_only(entries).count()
-        return Judged(self._judge_entries(window, entries, count, several), stop_at, why)
+        return Judged(self._judge_entries(window, entries, count, protections, several), stop_at, why)
 
     def _stop_within(self, window: Window, cut: Cut) -> tuple[int | None, str | None]:
         """Return the least start timestamp of this batch that this run can't handle, and why."""
@@ -313,7 +314,9 @@ class OnSpark:
         found = frames.first_start_over(cap, cells, before, self._first_start).first()
         return found.start if found else None
 
-    def _judge_entries(self, window: Window, entries: DataFrame, count: int, several: bool) -> int:
+    def _judge_entries(
+        self, window: Window, entries: DataFrame, count: int, protections: Protections, several: bool
+    ) -> int:
         """Judge the readable entries and quarantine the others. Return the number of judged entries."""
         if window.unreadable:
             aside, count = frames.unreadable(entries), frames.readable(entries).count()
@@ -323,7 +326,8 @@ class OnSpark:
                 self._do(aside, workers.quarantining, several)
         if count:
             tasks = -(-count // _ENTRIES_PER_TASK) if count > _ENTRIES_PER_TASK else 1 + (count >= _MANY)
-            self._do(frames.newest_by_segment(frames.readable(entries), tasks), workers.judging, several)
+            newest = frames.newest_by_segment(frames.readable(entries), tasks)
+            self._do(newest, lambda context: workers.judging(context, protections), several)
         return count
 
     # --- Spark ----------------------------------------------------------------------------------------------------
@@ -388,7 +392,6 @@ class OnSpark:
             work.clock.now_ms(),
             work.options.grace_s,
             work.options.dry_run,
-            work.protections,
         )
 
 

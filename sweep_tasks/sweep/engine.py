@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import fine
 from sweep_tasks.queue.reader import Batch
 from sweep_tasks.sweep.actions import delete_aborted
@@ -19,19 +20,19 @@ class InProcess:
         work = self._work
         work.judge.rejudge_parked(at_most=work.options.budget.parked, after_page=lambda: work.report("parked"))
 
-    def sweep_late(self, progress: int) -> None:
+    def sweep_late(self, progress: int, protections: Protections) -> None:
         for batch in self._work.reader.late(self._work.late_since, progress, LATE_PARTITIONS):
-            self._judge_late(batch, progress)
+            self._judge_late(batch, progress, protections)
         if self._work.some_came_late(progress):
-            self._judge_late(self._undecided(progress), progress)
+            self._judge_late(self._undecided(progress), progress, protections)
 
-    def _judge_late(self, batch: Batch, progress: int) -> None:
+    def _judge_late(self, batch: Batch, progress: int, protections: Protections) -> None:
         work = self._work
         outcomes = work.commits.abort_unfinished(batch.starts, work.options.dry_run)
         if any(commit >= work.horizon.sweep_ts for commit in outcomes.values()):
             return
         entries, unreadable = work.view.decoded(batch.entries, outcomes, work.strategy, work.shard)
-        work.judge.judge(entries, work.protections)
+        work.judge.judge(entries, protections)
         work.quarantine(unreadable)
         work.clean(batch, progress, None)
         work.summary.entries += len(entries)
@@ -48,11 +49,11 @@ class InProcess:
         work = self._work
         work.counted.deleted.merge(delete_aborted(work.store, work.view, work.strategy, work.shard, progress, aborted))
 
-    def batches(self, begin: int) -> Iterator[Batch]:
+    def batches(self, begin: int, protections: Protections) -> Iterator[Batch]:  # noqa: ARG002
         work = self._work
         return work.reader.batches(begin, work.horizon.sweep_ts, work.spending.batch_size(work.options.batch))
 
-    def judge_batch(self, batch: Batch) -> Judged:
+    def judge_batch(self, batch: Batch, protections: Protections) -> Judged:
         work = self._work
         outcomes = work.commits.abort_unfinished(batch.starts, work.options.dry_run)
         entries, unreadable = work.view.decoded(batch.entries, outcomes, work.strategy, work.shard)
@@ -62,7 +63,7 @@ class InProcess:
                 work.summary.blocked += sum(1 for raw in batch.entries if (raw.start or 0) >= stop_at)
             entries = [entry for entry in entries if entry.start < stop_at]
             unreadable = [entry for entry in unreadable if (entry.start or 0) < stop_at]
-        work.judge.judge(entries, work.protections)
+        work.judge.judge(entries, protections)
         work.quarantine(unreadable)
         return Judged(len(entries), stop_at, why)
 

@@ -21,6 +21,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.processes import collected_seldom
+from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.queue.reader import Batch
 from sweep_tasks.store.contract import Store
@@ -44,7 +45,7 @@ class Engine(Protocol):
     def rejudge_parked(self) -> None:
         """Judge parked entries that are due again."""
 
-    def sweep_late(self, progress: int) -> None:
+    def sweep_late(self, progress: int, protections: Protections) -> None:
         """Judge and clean late entries below the progress. Their transactions checked too late and can't commit. Marks
         lead to some; the rows of the grace period's partitions are read as well, since a writer marks a partition once.
         Later entries are found by a table scan only. In the current partition, entries that a sweep has read are
@@ -53,11 +54,12 @@ class Engine(Protocol):
     def delete_aborted(self, progress: int, aborted: set[int]) -> None:
         """Delete again what these aborted transactions may have written late into the current partition."""
 
-    def batches(self, begin: int) -> Iterator[Batch]:
-        """Read the queue above `begin`, up to the sweep timestamp."""
+    def batches(self, begin: int, protections: Protections) -> Iterator[Batch]:
+        """Read the queue above `begin`, up to the sweep timestamp. An engine may use the protections to sort what it
+        reads."""
         ...
 
-    def judge_batch(self, batch: Batch) -> Judged:
+    def judge_batch(self, batch: Batch, protections: Protections) -> Judged:
         """Settle the transactions of a batch, judge its entries, apply the decisions, park and quarantine."""
         ...
 
@@ -99,12 +101,12 @@ class ShardSweep:
                 work.publish()
             with work.timed("parked"):
                 engine.rejudge_parked()
-            work.read_protections()
+            protections = work.read_protections()
             begin = work.read_progress()
             with work.timed("late"):
-                engine.sweep_late(begin)
+                engine.sweep_late(begin, protections)
             with work.timed("queue"):
-                self._sweep_queue(begin)
+                self._sweep_queue(begin, protections)
             engine.count_cells()
             work.keep_deleted()
             return work.summary
@@ -152,12 +154,12 @@ class ShardSweep:
         self._work.view.apply_pauses(standing.tables)
         return standing.everything is not None and not self._work.options.dry_run
 
-    def _sweep_queue(self, begin: int) -> None:
+    def _sweep_queue(self, begin: int, protections: Protections) -> None:
         work = self._work
         self._finish_under_way(begin)
-        batches = self._engine.batches(begin)
+        batches = self._engine.batches(begin, protections)
         for batch in batches:
-            stopped = PAUSED if self._apply_pauses() else self._sweep_batch(batch)
+            stopped = PAUSED if self._apply_pauses() else self._sweep_batch(batch, protections)
             if stopped == "blocked":
                 work.summary.blocked += self._engine.count_left(batches)
             if stopped:
@@ -165,10 +167,10 @@ class ShardSweep:
                 return
         work.advance(work.horizon.sweep_ts - 1)
 
-    def _sweep_batch(self, batch: Batch) -> str | None:
+    def _sweep_batch(self, batch: Batch, protections: Protections) -> str | None:
         """Sweep a batch. Return why the run ends here, or None to continue."""
         work = self._work
-        judged, stop_at, why = self._engine.judge_batch(batch)
+        judged, stop_at, why = self._engine.judge_batch(batch, protections)
         progress = batch.through if stop_at is None else stop_at - 1
         work.clean(batch, progress, stop_at)
         if progress is not None:

@@ -70,8 +70,6 @@ class ShardWork:
         self.reader = QueueReader(store, strategy, shard)
         self.spending = Spending(options.budget, clock)
         self.summary = Summary(strategy, shard, horizon.sweep_ts, options.dry_run)
-        self.protections = Protections.none()
-        """Set by `read_protections`, for entries of the queue. Parked entries are judged by records read after them."""
         self.phase = ""
         self.kept_ms = clock.now_ms()
         timestamps = TimestampService(store)
@@ -92,8 +90,10 @@ class ShardWork:
             self.counted,
         )  # fmt: skip
 
-    def read_protections(self) -> None:
-        self.protections = ProtectionCatalog(self.store).protections()
+    def read_protections(self) -> Protections:
+        """Return the protections for entries of the queue. Must run after `publish`. Parked entries are judged by
+        records that are read after them."""
+        return ProtectionCatalog(self.store).protections()
 
     def read_progress(self) -> int:
         begin = self._progress.of(self.strategy, self.shard)

@@ -426,10 +426,10 @@ def writers_never_look(patch: Patch) -> None:
 def values_before_queue_entries(patch: Patch) -> None:
     commit = Committer.commit
 
-    def hasty(self: Committer, start: int, lease: Any, writes: Any, tables: Any) -> int:
+    def hasty(self: Committer, start: int, lease: Any, writes: Any, tables: Any, protections: Any) -> int:
         if lease.stamp(start):
             self.store.put(start, writes)
-        return commit(self, start, lease, writes, tables)
+        return commit(self, start, lease, writes, tables, protections)
 
     patch.setattr(Committer, "commit", hasty)
 
