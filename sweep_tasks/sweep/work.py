@@ -1,6 +1,6 @@
-"""The state of one shard's sweep, and the effects that both engines share.
+"""The state of one shard's sweep, and the steps that both engines share.
 
-Cleaning, quarantining and advancing are implemented once, so that the engines can't differ in them.
+Publishing, cleaning, quarantining and advancing are implemented once, so that the engines can't differ in them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.coordination.clock_history import ClockHistory
@@ -34,14 +33,6 @@ from sweep_tasks.transactions.outcomes import CommitTable
 
 LATE_PARTITIONS = 200
 _LATE_ENTRIES = 1_000
-
-
-class Judged(NamedTuple):
-    """The result of a batch: the number of judged entries, and the start timestamp where judging stopped, and why."""
-
-    entries: int
-    stop_at: int | None = None
-    why: str | None = None
 
 
 class ShardWork:

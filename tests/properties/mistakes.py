@@ -25,13 +25,12 @@ from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
 from sweep_tasks.queue.reader import Batch, QueueReader
 from sweep_tasks.queue.writer import QueueCleaner, QueueWriter
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep import judging, rules, run
+from sweep_tasks.sweep import engine, judging, rules, run
 from sweep_tasks.sweep.actions import Actions
-from sweep_tasks.sweep.engine import InProcess
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.rules import Entry
-from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.sweep.steps import BLOCKED, ShardSweep, Stop
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.sweep.work import ShardWork
 from sweep_tasks.transactions.commit import Committer
@@ -145,31 +144,30 @@ def leases_ignored(patch: Patch) -> None:
 
 @MISTAKES.planted(Stopping, after=6)
 def commit_at_the_sweep_timestamp_is_not_blocked(patch: Patch) -> None:
-    stop = InProcess._stop
+    least = engine.least_blocked
 
-    def lenient(self: InProcess, entries: Any, outcomes: dict[int, int]) -> Any:
-        limit = self._work.horizon.sweep_ts
-        return stop(self, entries, {start: commit for start, commit in outcomes.items() if commit != limit})
+    def lenient(outcomes: Any, sweep_ts: int) -> int | None:
+        return least(outcomes, sweep_ts + 1)
 
-    patch.setattr(InProcess, "_stop", lenient)
+    patch.setattr(engine, "least_blocked", lenient)
 
 
 @MISTAKES.planted(Stopping, after=6)
 def nothing_is_ever_blocked(patch: Patch) -> None:
-    patch.setattr(InProcess, "_stop", lambda self, entries, outcomes: (None, None))
+    patch.setattr(ShardSweep, "_stop", lambda self, engine, settled: None)
 
 
 @MISTAKES.planted(Stopping, after=4)
 def progress_passes_the_blocked_entry(patch: Patch) -> None:
-    stop = InProcess._stop
+    find = ShardSweep._stop
 
-    def one_too_far(self: InProcess, entries: Any, outcomes: dict[int, int]) -> Any:
-        at, why = stop(self, entries, outcomes)
-        if why == "blocked" and at is not None:
-            self._work.advance(at)
-        return at, why
+    def one_too_far(self: ShardSweep, engine: Any, settled: Any) -> Stop | None:
+        stop = find(self, engine, settled)
+        if stop is not None and stop.why == BLOCKED:
+            self._work.advance(stop.at)
+        return stop
 
-    patch.setattr(InProcess, "_stop", one_too_far)
+    patch.setattr(ShardSweep, "_stop", one_too_far)
 
 
 @MISTAKES.planted(Crashing, after=5)
