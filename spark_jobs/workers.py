@@ -28,6 +28,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
+from sweep_tasks.orders import ErrorDocument
 from sweep_tasks.processes import collected_seldom
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Parking, Quarantine, Quarantined
@@ -66,15 +67,7 @@ class WorkerError(Exception):
     """Carries an error of a worker to the driver, as JSON."""
 
     def __init__(self, error: SweepflowError) -> None:
-        document = {
-            "kind": type(error).__name__,
-            "code": error.code,
-            "exit_code": error.exit_code,
-            "field": error.field,
-            "reason": error.reason,
-            "message": str(error),
-        }
-        super().__init__(json.dumps(document))
+        super().__init__(ErrorDocument.of(error).document())
 
 
 _WORKER_ERROR = re.compile(
@@ -85,17 +78,17 @@ _WORKER_ERROR = re.compile(
 class WorkerFailed(SweepflowError):
     """An error of ours that was raised in a worker; `kind` is the name of its class."""
 
-    def __init__(
-        self, kind: str, code: str, exit_code: int, field: str | None, reason: str | None, message: str
-    ) -> None:
-        super().__init__(message, code=code, exit_code=exit_code, field=field, reason=reason)
-        self.kind = kind
+    def __init__(self, error: ErrorDocument) -> None:
+        super().__init__(
+            error.message, code=error.code, exit_code=error.exit_code, field=error.field, reason=error.reason
+        )
+        self.kind = error.kind
 
 
 def worker_failure(text: str) -> WorkerFailed | None:
     """Return the last error of a worker in the text of a failed Spark job, or None if there is none."""
     found = _WORKER_ERROR.findall(text)
-    return WorkerFailed(**json.loads(found[-1])) if found else None
+    return WorkerFailed(ErrorDocument.parse(found[-1])) if found else None
 
 
 def report_errors(worker: Worker) -> Worker:

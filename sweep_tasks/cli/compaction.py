@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pendulum
 import typer
@@ -52,50 +53,64 @@ def vacuum(
             how, before = found.how_to_vacuum(), found.size()
             if not dry_run and before.free:
                 run.confirm(f"{_COSTS[how]}. Continue?", yes)
-            done = found.vacuum() if not dry_run and before.free else None
-            after = done.after if done else before
-            document = _document(how, before, after, dry_run, waiting=bool(done and done.waiting))
+            vacuumed = found.vacuum() if not dry_run and before.free else None
+            after = vacuumed.after if vacuumed else before
+            done = Vacuumed.of(how, before, after, dry_run, waiting=bool(vacuumed and vacuumed.waiting))
         elif can.tombstones is None:
-            document = _document(None, None, None, dry_run)
+            done = Vacuumed.of(None, None, None, dry_run)
         else:
             raise BadValue("store", _elsewhere(run.store), reason="has_tombstones")
-        run.answer(document, lambda out: _print(out, document))
+        run.answer(asdict(done), lambda out: _print(out, done))
 
 
 def _elsewhere(store: Store) -> str:
     return f"{type(store).__name__} has tombstones and nothing to vacuum; 'sweepflow compaction run' compacts its files"
 
 
-def _document(
-    how: str | None, before: Size | None, after: Size | None, dry_run: bool, waiting: bool = False
-) -> dict[str, Any]:
-    return {
-        "tombstones": 0,
-        "how": how,
-        "dry_run": dry_run,
-        "bytes_used": after.used if after else 0,
-        "bytes_free": before.free if before else 0,
-        "bytes_freed": sum(before) - sum(after) if before and after else 0,
-        "waiting_for_readers": waiting,
-    }
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """The answer of the command. Its fields are the keys of the JSON document."""
+
+    tombstones: int
+    how: str | None
+    """None for a store without a file."""
+    dry_run: bool
+    bytes_used: int
+    bytes_free: int
+    bytes_freed: int
+    waiting_for_readers: bool
+
+    @classmethod
+    def of(
+        cls, how: str | None, before: Size | None, after: Size | None, dry_run: bool, waiting: bool = False
+    ) -> Vacuumed:
+        return cls(
+            tombstones=0,
+            how=how,
+            dry_run=dry_run,
+            bytes_used=after.used if after else 0,
+            bytes_free=before.free if before else 0,
+            bytes_freed=sum(before) - sum(after) if before and after else 0,
+            waiting_for_readers=waiting,
+        )
 
 
-def _print(out: Console, told: dict[str, Any]) -> None:
-    if told["how"] is None:
+def _print(out: Console, done: Vacuumed) -> None:
+    if done.how is None:
         out.print("a store in memory has no tombstones and no file: nothing to compact, nothing to vacuum")
         return
     out.print("SQLite has no tombstones: there is nothing to compact")
-    used, free = _size(told["bytes_used"]), _size(told["bytes_free"])
-    if not told["bytes_free"]:
+    used, free = _size(done.bytes_used), _size(done.bytes_free)
+    if not done.bytes_free:
         out.print(f"no page of the file is free ({used} in use): there is nothing to return to the disk")
-    elif told["dry_run"]:
+    elif done.dry_run:
         out.print(
             f"{free} of the file are free, {used} in use; without --dry-run they are returned to the disk: ", end=""
         )
-        out.print(_COSTS[told["how"]])
+        out.print(_COSTS[done.how])
     else:
-        out.print(f"{_size(told['bytes_freed'])} returned to the disk, {used} are in use ({told['how']})")
-    if told["waiting_for_readers"]:
+        out.print(f"{_size(done.bytes_freed)} returned to the disk, {used} are in use ({done.how})")
+    if done.waiting_for_readers:
         out.print("the file shrinks when its current readers have finished")
 
 

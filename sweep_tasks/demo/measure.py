@@ -137,6 +137,8 @@ class Kept(NamedTuple):
 
     reason: Reason
     by: str | None = None
+    lease_ts: int | None = None
+    """The lease of an open transaction."""
 
 
 def kept(store: Store, settings: Settings, clock: Clock) -> Counter[Kept]:
@@ -180,7 +182,8 @@ def _kept(table: TableRef, found: ExplainedVersion) -> Kept:
         return Kept(Reason.PARKED)
     if found.why.reason is obstacles.Reason.NO_QUEUE_ENTRY:
         return Kept(Reason.NO_QUEUE_ENTRY, str(table))
-    return Kept(Reason(found.why.reason), None if found.why.by is None else str(found.why.by))
+    by = None if found.why.by is None else str(found.why.by)
+    return Kept(Reason(found.why.reason), by, found.why.lease_ts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

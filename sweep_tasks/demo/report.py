@@ -7,7 +7,7 @@ and after the sweep; then what is still kept, and why. The tables show nothing t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -23,6 +23,7 @@ from sweep_tasks.demo.measure import Kept, Measured, Reason, kept
 from sweep_tasks.diagnosis.lag import lag_s, swept_up_to
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.texts import short
 
 _MEANINGS = {
@@ -121,7 +122,7 @@ def report_on(
     store: Store,
     settings: Settings,
     clock: Clock,
-    summaries: Collection[Mapping[str, Any]],
+    summaries: Collection[Summary],
     before: Measured,
     after: Measured,
 ) -> DemoReport:
@@ -132,9 +133,9 @@ def report_on(
     }
     shards = []
     for summary in summaries:
-        queue = SweepStrategy(summary["strategy"]), int(summary["shard"])
+        queue = summary.strategy, summary.shard
         removed = before.by_shard.get(queue, 0) - after.by_shard.get(queue, 0)
-        shards.append(SweptShard(**summary, removed=removed, lag_s=lags.get(queue)))
+        shards.append(SweptShard(**summary.document(), removed=removed, lag_s=lags.get(queue)))
     return DemoReport(
         shards=tuple(shards),
         before=StoreFigures.of(before),
@@ -153,7 +154,7 @@ def _explain(store: Store, settings: Settings, now_ms: int, counted: Counter[Kep
         if why.reason is Reason.RETENTION and why.by:
             text, retention = _LONGER_RETENTION, retentions[why.by] or 0
         if why.reason is Reason.OPEN_TRANSACTION:
-            moment = clock_history.moment_of(int(by.rpartition(" ")[2]))
+            moment = None if why.lease_ts is None else clock_history.moment_of(why.lease_ts)
             ago = "for an unknown time" if moment is None else f"{short((now_ms - moment) // 1000)} ago"
         return text.format(by=by, retention=short(retention), ago=ago)
 

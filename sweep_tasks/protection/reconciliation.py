@@ -136,7 +136,7 @@ class Report:
 
 
 class ReportDocument(BaseModel):
-    """The report as JSON. Unknown keys are ignored: a task may add its own."""
+    """The report as JSON. Unknown keys are ignored: another version may have written them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -149,6 +149,25 @@ class ReportDocument(BaseModel):
     outcomes: dict[str, int]
     findings: list[Finding]
     problems: list[ReportedProblem]
+
+
+class ReportedClock(BaseModel):
+    """A host whose clock is wrong."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: str
+    host: str
+    by_ms: int
+    since_ms: int
+    about: str
+    sentence: str
+
+
+class TaskReport(ReportDocument):
+    """The result of the Airflow task: the report, and the hosts whose clocks are wrong."""
+
+    clocks: list[ReportedClock] = []
 
 
 def problems(report: Report, settings: Settings) -> list[Problem]:

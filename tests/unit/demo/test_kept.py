@@ -64,7 +64,7 @@ def test_an_open_transaction_keeps_what_was_replaced_since_it_began(world: World
     for start in (10, 20, 30):
         world.write(start, start + 1, table=THOROUGH_TABLE)
     Leases(world.store, 30).take(25, "somebody")
-    assert why(world) == {LIVE: 1, Kept(Reason.QUEUED): 1, Kept(Reason.OPEN_TRANSACTION, "somebody since 25"): 1}
+    assert why(world) == {LIVE: 1, Kept(Reason.QUEUED): 1, Kept(Reason.OPEN_TRANSACTION, "somebody since 25", 25): 1}
 
 
 def test_of_retention_and_open_transaction_the_one_that_reaches_back_further_is_named(world: World) -> None:
@@ -74,7 +74,7 @@ def test_of_retention_and_open_transaction_the_one_that_reaches_back_further_is_
     Leases(world.store, 30).take(18, "somebody")
     assert why(world) == {LIVE: 1, Kept(Reason.RETENTION): 1}
     Leases(world.store, 30).take(5, "somebody else")
-    assert why(world) == {LIVE: 1, Kept(Reason.OPEN_TRANSACTION, "somebody else since 5"): 1}
+    assert why(world) == {LIVE: 1, Kept(Reason.OPEN_TRANSACTION, "somebody else since 5", 5): 1}
 
 
 @pytest.mark.parametrize("mode", list(Mode))
