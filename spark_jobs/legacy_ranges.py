@@ -24,7 +24,7 @@ from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, Runs
 from sweep_tasks.legacy.rules import Counts, TableRules
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.scan import Ledger, Limits, MemoryLedger, Scanned, Scanner
+from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
 from sweep_tasks.logs import at_work
 
 RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
@@ -80,7 +80,7 @@ def scanning(context: ScanContext) -> Worker:
     def scan(batches: Batches) -> Iterator[pa.RecordBatch]:
         named = at_work(run=context.run.id, table=str(context.run.table))
         with named, borrowed_store(load_settings(**context.store)) as store:
-            ledger: Ledger = MemoryLedger() if context.limits.dry_run else Runs(store)
+            ledger: ScanLedger = MemoryLedger() if context.limits.dry_run else Runs(store)
             scanner = Scanner(store, context.rules, ledger, context.limits, SystemClock())
             for batch in batches:
                 for number in batch.column("id").to_pylist():

@@ -33,7 +33,7 @@ from spark_jobs.orders import MeasureJob
 from spark_jobs.workers import Batches, Worker, report_errors
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.compaction.documents import Measurement
-from sweep_tasks.compaction.node_files import FileOutcome, Files, Measuring, Order, measure_files
+from sweep_tasks.compaction.node_files import FileOutcome, Files, Measuring, RoundContext, measure_files
 from sweep_tasks.compaction.rounds import order_for
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
@@ -62,7 +62,7 @@ def measure(job: MeasureJob, settings: Settings) -> Measurement:
 def with_spark(spark: Callable[[], SparkSession]) -> Measuring:
     """Return a function that measures all files at once with Spark, keeps the results on disk, and yields them."""
 
-    def measured(order: Order, files: Files) -> Iterator[FileOutcome]:
+    def measured(order: RoundContext, files: Files) -> Iterator[FileOutcome]:
         kept = _outcomes(spark(), order, files).persist(StorageLevel.DISK_ONLY)
         try:
             kept.count()
@@ -74,12 +74,12 @@ def with_spark(spark: Callable[[], SparkSession]) -> Measuring:
     return measured
 
 
-def _outcomes(spark: SparkSession, order: Order, files: Files) -> DataFrame:
+def _outcomes(spark: SparkSession, order: RoundContext, files: Files) -> DataFrame:
     numbers = spark.range(0, len(files), 1, len(files))
     return numbers.mapInArrow(measuring(order, files), ddl(STATISTICS))
 
 
-def measuring(order: Order, files: Files) -> Worker:
+def measuring(order: RoundContext, files: Files) -> Worker:
     """Return a worker for a frame of numbers, each the index of a file. It yields the outcome for each file."""
 
     @report_errors
@@ -92,11 +92,11 @@ def measuring(order: Order, files: Files) -> Worker:
     return measure
 
 
-def _order(job: MeasureJob, settings: Settings) -> Order:
+def _order(job: MeasureJob, settings: Settings) -> RoundContext:
     if job.node is not None:
         return order_for(settings, job.node, list(job.tables))
     tables = [PhysicalTable(*_parts(name), _given("gc_grace_s", job.gc_grace_s), {}) for name in job.tables]
-    return Order(
+    return RoundContext(
         node=Node("files", _given("data", job.data or None), HERE, Tools(tuple(shlex.split(job.sstabledump)))),
         tables={table.qualified: table for table in _given("tables", tables or None)},
         now_s=SystemClock().now_ms() // 1_000,

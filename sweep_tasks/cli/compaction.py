@@ -17,7 +17,7 @@ from sweep_tasks.cli.options import DryRunOption, JsonOption, StoreOption, YesOp
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.compaction.documents import SweptTable
 from sweep_tasks.compaction.reports import file_verdict
-from sweep_tasks.compaction.rules import Reason, Verdict, plan
+from sweep_tasks.compaction.rules import AssessedFile, CandidateReason, plan
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.model import TableRef
 from sweep_tasks.sstables.statistics import Reads, thresholds_in
@@ -233,15 +233,15 @@ def _print_ranges(out: Console, tables: list[SweptTable]) -> None:
 app = typer.Typer(help="Compact files that are full of tombstones.", no_args_is_help=True, rich_markup_mode=None)
 
 WORDS = {
-    Reason.DENSE: "enough of its blocks are dense",
-    Reason.LONG_RUN: "readers step over a long run of dead cells",
-    Reason.OVERLAP: "many tombstones compared with the keys in the same range",
-    Reason.READ: "a read of its table met many tombstones",
-    Reason.SWEPT: "sweeps have deleted many versions there",
-    Reason.BELOW_THRESHOLD: "too few of its blocks are dense",
-    Reason.EMPTY: "it has no blocks",
-    Reason.SWITCHED_OFF: "switched off by the settings",
-    Reason.PENDING: "the engine itself is about to compact it",
+    CandidateReason.DENSE: "enough of its blocks are dense",
+    CandidateReason.LONG_RUN: "readers step over a long run of dead cells",
+    CandidateReason.OVERLAP: "many tombstones compared with the keys in the same range",
+    CandidateReason.READ: "a read of its table met many tombstones",
+    CandidateReason.SWEPT: "sweeps have deleted many versions there",
+    CandidateReason.BELOW_THRESHOLD: "too few of its blocks are dense",
+    CandidateReason.EMPTY: "it has no blocks",
+    CandidateReason.SWITCHED_OFF: "switched off by the settings",
+    CandidateReason.PENDING: "the engine itself is about to compact it",
 }
 
 
@@ -283,7 +283,7 @@ def _readable(stats: Path) -> Iterator[str]:
         raise BadValue("stats", "standard input is not UTF-8; write JSON lines in UTF-8") from error
 
 
-def _print_plan(out: Console, verdicts: list[Verdict]) -> None:
+def _print_plan(out: Console, verdicts: list[AssessedFile]) -> None:
     if not verdicts:
         out.print("there are no files, so there is nothing to plan")
         return
@@ -295,12 +295,12 @@ def _print_plan(out: Console, verdicts: list[Verdict]) -> None:
     out.print(f"{eligible} of {len(verdicts)} files would be compacted{', in this order' if eligible > 1 else ''}")
 
 
-def _share(verdict: Verdict) -> str:
+def _share(verdict: AssessedFile) -> str:
     dense, blocks = verdict.density
     return f"{dense} of {blocks} ({float(verdict.density.ratio):.1%})" if blocks else "-"
 
 
-def _why(verdict: Verdict) -> str:
+def _why(verdict: AssessedFile) -> str:
     """The reason, and that reads fail if they do, whatever the reason is."""
     words = WORDS[verdict.reason]
     if verdict.reads is Reads.FAILING:

@@ -49,7 +49,7 @@ Sweep = Callable[[Store, Settings, Steps], list[Summary]]
 _SHOWN_STATES = ("running", "up_for_retry")
 
 
-class Engine(StrEnum):
+class EngineName(StrEnum):
     SPARK = "spark"
     LOCAL = "local"
 
@@ -60,8 +60,8 @@ def demo(
         DEFAULT_FOLDER
     ),
     engine: Annotated[
-        Engine, typer.Option(help="spark: a job for each strategy and shard; local: this process.")
-    ] = Engine.SPARK,
+        EngineName, typer.Option(help="spark: a job for each strategy and shard; local: this process.")
+    ] = EngineName.SPARK,
     shards: Annotated[int, typer.Option(min=1, max=MAX_SHARDS, help="Queues of each strategy.")] = 2,
     airflow: Annotated[
         bool, typer.Option("--airflow", help="Sweep by a run of the targeted_sweep DAG, in a temporary Airflow.")
@@ -77,9 +77,9 @@ def demo(
     """Fill a new store with six hours of a shop's history, sweep it, and report what was removed, what stays, and
     why."""
     with command(ctx, None, as_json) as run:
-        if airflow and engine is Engine.LOCAL:
+        if airflow and engine is EngineName.LOCAL:
             raise BadValue("engine", "Airflow's tasks run on Spark; leave out --engine or --airflow")
-        if engine is Engine.SPARK and not only_load:
+        if engine is EngineName.SPARK and not only_load:
             check_java()
         if one_behind and not only_load:
             raise BadValue("one_behind", "needs --only-load; give both options")
@@ -223,7 +223,7 @@ def sweep_by_airflow(
     return summaries
 
 
-_ENGINES: dict[Engine, Sweep] = {Engine.LOCAL: _sweep_locally, Engine.SPARK: _sweep_on_spark}
+_ENGINES: dict[EngineName, Sweep] = {EngineName.LOCAL: _sweep_locally, EngineName.SPARK: _sweep_on_spark}
 
 
 def _show(out: Console, report: DemoReport) -> None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from sweep_tasks.compaction.documents import Document, Measurement, RoundPlan, RoundReport, TableFigures
 from sweep_tasks.compaction.reports import near_failing, near_failing_runs, unread
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.errors import AirflowHasNone
 from sweep_tasks.orchestration.compacting import MEASURE, MEASURE_AGAIN, PLAN, REPORT
 from sweep_tasks.orchestration.names import COMPACTION, airflow_path
@@ -170,7 +170,7 @@ def _with_densities(lines: tuple[TableLine, ...], plan: RoundPlan | None) -> tup
         return lines
     dense: dict[str | None, list[float]] = {}
     for each in plan.files:  # some qualify for another reason, or are being compacted by the server
-        if each.reason is Reason.DENSE:
+        if each.reason is CandidateReason.DENSE:
             dense.setdefault(each.table, []).append(each.ratio)
     return tuple(
         line._replace(dense_files=len(dense.get(line.table, ())), densest=max(dense.get(line.table, ()), default=None))

@@ -19,7 +19,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import OutcomeUnknown
 from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
-from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
 from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
 from sweep_tasks.queue.reader import Batch, QueueReader
@@ -372,14 +372,14 @@ def an_entry_that_waits_again_is_removed_from_the_parking(patch: Patch) -> None:
 
 @MISTAKES.planted(Refused, after=5)
 def a_protection_is_accepted_without_a_check(patch: Patch) -> None:
-    patch.setattr(ProtectionCatalog, "check_thresholds", lambda self, record: Verdict(True))
+    patch.setattr(ProtectionCatalog, "check_thresholds", lambda self, record: ProtectionVerdict(True))
 
 
 @HARD_TO_FIND.planted(Racing, after=102)
 def a_protection_is_checked_before_it_is_stored(patch: Patch) -> None:
     """`tests/properties/test_interleavings.py` finds it directly."""
 
-    def hasty(self: ProtectionCatalog, record: Record) -> Verdict:
+    def hasty(self: ProtectionCatalog, record: Record) -> ProtectionVerdict:
         verdict = self.check_thresholds(record)
         if verdict.accepted:
             self.accept(self.begin(record))

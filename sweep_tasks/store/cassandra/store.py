@@ -30,7 +30,7 @@ from sweep_tasks.model import (
     VersionRange,
 )
 from sweep_tasks.store.cassandra.address import CassandraAddress
-from sweep_tasks.store.cassandra.catalog import Catalog, physical_tables
+from sweep_tasks.store.cassandra.catalog import CassandraCatalog, physical_tables
 from sweep_tasks.store.cassandra.cells import Cells
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
@@ -69,7 +69,7 @@ class CassandraStore(Store):
         """`fresh_timestamps` is called with this store, because the timestamp service may keep its state in it."""
         self.connection = Connection(address, settings)
         try:
-            self.catalog = Catalog(self.connection, settings.cassandra_gc_grace_s)
+            self.catalog = CassandraCatalog(self.connection, settings.cassandra_gc_grace_s)
             check(self.connection, self.catalog)
             self.connection.check_levels()
         except BaseException:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.sstable_statistics import main, measuring
-from sweep_tasks.compaction.node_files import Order
+from sweep_tasks.compaction.node_files import RoundContext
 from sweep_tasks.errors import BadValue, NotFound
 from sweep_tasks.sstables.dump import Tools
 from sweep_tasks.sstables.files import HERE
@@ -69,7 +69,9 @@ def test_a_place_for_the_lines_that_is_not_there_is_named(
 def test_files_that_are_gone_or_damaged_are_told_apart_and_do_not_stop_the_others(data: Path, tmp_path: Path) -> None:
     tools = Tools((sys.executable, "-c", "print('not a dump')"))
     node = Node("files", (data,), HERE, tools)
-    asked = Order(node, {"ks.t": PhysicalTable("ks", "t", 10, {})}, 1_000, tmp_path / "cache", tmp_path / "lines")
+    asked = RoundContext(
+        node, {"ks.t": PhysicalTable("ks", "t", 10, {})}, 1_000, tmp_path / "cache", tmp_path / "lines"
+    )
     files = list(asked.files().items())
     files[0][0].data.unlink()
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})

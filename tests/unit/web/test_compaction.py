@@ -11,10 +11,10 @@ from fastapi import Request
 
 from sweep_tasks.compaction import rounds, rules
 from sweep_tasks.compaction.documents import Measurement, RoundPlan
-from sweep_tasks.compaction.node_files import Summary
+from sweep_tasks.compaction.node_files import FileCounts
 from sweep_tasks.compaction.nodetool import Server, Work
 from sweep_tasks.compaction.reports import node_file_verdict, server_state
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.config import Settings
 from sweep_tasks.orchestration.compacting import MEASURE, MEASURE_AGAIN, PLAN, REPORT
 from sweep_tasks.sstables.statistics import Block, FileStatistics, Held, Thresholds, ThresholdsByTable
@@ -28,7 +28,7 @@ THRESHOLDS = ThresholdsByTable(Thresholds(), {})
 
 def measured(node: str, at_s: int, longest_run: int = 0, **droppable: int) -> dict[str, Any]:
     """As a measurement ends: one file of each table."""
-    summary = Summary(node, at_s, THRESHOLDS, Fraction(1, 2))
+    summary = FileCounts(node, at_s, THRESHOLDS, Fraction(1, 2))
     for name, number in droppable.items():
         summary.table(f"shop.{name}", 60)
         summary.add(
@@ -103,7 +103,7 @@ def test_how_dense_a_table_is_on_a_node_comes_from_the_plan() -> None:
     densest = [row.one("data-densest").text for row in shown(round_on("b")).all("data-table")]
     assert [re.findall(r"\d+", text) for text in densest] == [[], ["75"]]
     waiting = planned("b", 3, 4)
-    waiting["files"][0]["reason"] = Reason.PENDING.value
+    waiting["files"][0]["reason"] = CandidateReason.PENDING.value
     (left_to_the_server,) = nodes({MEASURE: measured("b", 10, orders=7), PLAN: waiting})["b"].tables
     assert left_to_the_server.dense_files == 0
     (alone,) = nodes({MEASURE: measured("b", 10, orders=7)})["b"].tables
