@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.frames import ddl
 from spark_jobs.job import store_settings
 from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, worker_name
+from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.connections import borrowed_store
@@ -29,7 +30,6 @@ from sweep_tasks.logs import at_work
 
 RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
 _RANGES = schema(RANGES)
-_ATTEMPTS = 2
 _TASKS_PER_CORE = 4
 """Ranges differ in size: a core that is done with a few small ones takes the next few."""
 
@@ -70,7 +70,7 @@ def _store_settings(settings: Settings) -> dict[str, Any]:
     """Return the store settings with few attempts. A page that times out is retried with half its size; repeating the
     same request before that only adds to the load."""
     found = store_settings(settings)
-    return found | {"cassandra_attempts": min(_ATTEMPTS, settings.cassandra_attempts)}
+    return found | {"cassandra_attempts": min(retries.SCANNED_RANGE.attempts, settings.cassandra_attempts)}
 
 
 def scanning(context: ScanContext) -> Worker:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
+from sweep_tasks import retries
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import (
@@ -52,9 +53,6 @@ from sweep_tasks.store.contract import (
 
 Result = TypeVar("Result")
 FreshTimestamp = Callable[[], int]
-
-_TABLE_ATTEMPTS = 20
-_TABLE_PAUSE_S = 0.25
 
 
 class CassandraStore(Store):
@@ -272,7 +270,7 @@ class CassandraStore(Store):
         If a node does not know a physical table, the table was dropped, and its name is looked up again; or the table
         is new, and the node will learn of it soon.
         """
-        for attempt in range(_TABLE_ATTEMPTS):
+        for attempt in range(retries.UNKNOWN_TABLE.attempts):
             names = {table: self.catalog.in_use(table)[1] for table in tables}
             try:
                 return call(names)
@@ -280,7 +278,7 @@ class CassandraStore(Store):
                 for table in tables:
                     self.catalog.forget(table)
                 if attempt:
-                    time.sleep(_TABLE_PAUSE_S)
+                    time.sleep(retries.UNKNOWN_TABLE.pause_s(attempt))
         raise StoreUnavailable(
             "store: a node does not know a table that exists; check with 'nodetool describecluster' that all nodes "
             "have the same schema"
