@@ -74,9 +74,9 @@ class ShardWork:
     def publish(self) -> None:
         """Raise the published threshold, then read the tables. A dry run publishes nothing.
 
-        The job of an Airflow task does so as well, although the task has published before. That is one serial read, since
-        a threshold that stands high enough is not written again, and it keeps the order (publish, then read protections)
-        in one process: it does not depend on what a document says about another one.
+        The job of an Airflow task does so as well, although the task has published before. That costs one serial read,
+        since a threshold that stands high enough is not written again. It keeps the order (publish, then read
+        protections) within one process: it does not depend on what a document says about another one.
         """
         if not self.options.dry_run:
             Thresholds(self.store).raise_strategy(self.strategy, self.horizon.sweep_ts)

@@ -122,8 +122,8 @@ class _Using:
     """A block that uses the connection of this thread, inside the gate.
 
     It is not a generator, because every call of a store runs it and a generator costs as much as a small statement.
-    `take`, `begin` and `release` are what a kind of block may define: which connection it uses, its first statement, and
-    how it leaves the connection.
+    A kind of block may define `take`, `begin` and `release`: which connection it uses, its first statement, and how it
+    leaves the connection.
     """
 
     def __init__(self, connections: Connections) -> None:
