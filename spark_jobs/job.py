@@ -27,7 +27,7 @@ from spark_jobs.workers import WorkerFailed, worker_failure
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, ProgramMissing, SweepflowError
 from sweep_tasks.files import PRIVATE_FILE, write_whole
-from sweep_tasks.orders import Order
+from sweep_tasks.orders import ErrorDocument, Order
 from sweep_tasks.store import absolute_url
 from sweep_tasks.sweep.summary import EVERY_S
 from sweep_tasks.texts import printable
@@ -185,33 +185,30 @@ def run_job(
     parser = argparse.ArgumentParser(prog=f"{name}.py", description=order.__doc__)
     parser.add_argument("--order", required=True, metavar="JSON", help="a JSON object, or the name of a file with one")
     parser.add_argument("--store", metavar="URL", help="the setting SWEEPFLOW_STORE if not given")
-    add_summary_argument(parser)
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the summary to this file as well")
+    parser.add_argument("--error", type=Path, metavar="FILE", help="write an error to this file as a JSON object")
     given = parser.parse_args(arguments)
 
     def summarise() -> dict[str, Any]:
         settings = load_settings(**({"store": given.store} if given.store else {}))
         return work(order.parse(read_order(given.order)), settings).document()
 
-    return report(summarise, given.summary)
+    return report(summarise, given.summary, given.error)
 
 
-def add_summary_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the summary to this file as well")
-
-
-def report(work: Callable[[], Mapping[str, Any]], summary_file: Path | None) -> int:
+def report(work: Callable[[], Mapping[str, Any]], summary_file: Path | None, error_file: Path | None = None) -> int:
     """Do the work, print its summary as the last line, write it to the file if one is given, and return the exit code
-    0. An error ends the process with its own exit code."""
+    0. An error ends the process with its own exit code; a caller that wants to read it gives a file for it."""
     try:
         _check_summary(summary_file)
         document = work()
     except SweepflowError as error:
-        _fail(error)
+        _fail(error, error_file)
     except PySparkException as error:
         cause = cause_of(error)
         if cause is None:
             raise
-        _fail(cause)
+        _fail(cause, error_file)
     line = json.dumps(document)
     if summary_file:
         write_whole(summary_file, f"{line}\n", PRIVATE_FILE)
@@ -219,11 +216,13 @@ def report(work: Callable[[], Mapping[str, Any]], summary_file: Path | None) -> 
     return 0
 
 
-def _fail(error: SweepflowError) -> NoReturn:
-    kind = error.kind if isinstance(error, WorkerFailed) else type(error).__name__
+def _fail(error: SweepflowError, error_file: Path | None) -> NoReturn:
+    document = ErrorDocument.of(error, error.kind if isinstance(error, WorkerFailed) else None)
     given = {"field": error.field, "reason": error.reason}
     known = {name: value for name, value in given.items() if value is not None}
-    log.error("the job failed", error=error.code, kind=kind, **known)
+    log.error("the job failed", error=error.code, kind=document.kind, **known)
+    if error_file:
+        write_whole(error_file, f"{document.document()}\n", PRIVATE_FILE)
     print(f"error: {printable(str(error))}", file=sys.stderr, flush=True)
     raise SystemExit(error.exit_code) from error
 

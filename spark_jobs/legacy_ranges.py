@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.frames import ddl
 from spark_jobs.job import store_settings
 from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, worker_name
+from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.connections import borrowed_store
@@ -24,12 +25,11 @@ from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, Runs
 from sweep_tasks.legacy.rules import Counts, TableRules
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.scan import Ledger, Limits, MemoryLedger, Scanned, Scanner
+from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
 from sweep_tasks.logs import at_work
 
 RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
 _RANGES = schema(RANGES)
-_ATTEMPTS = 2
 _TASKS_PER_CORE = 4
 """Ranges differ in size: a core that is done with a few small ones takes the next few."""
 
@@ -70,7 +70,7 @@ def _store_settings(settings: Settings) -> dict[str, Any]:
     """Return the store settings with few attempts. A page that times out is retried with half its size; repeating the
     same request before that only adds to the load."""
     found = store_settings(settings)
-    return found | {"cassandra_attempts": min(_ATTEMPTS, settings.cassandra_attempts)}
+    return found | {"cassandra_attempts": min(retries.SCANNED_RANGE.attempts, settings.cassandra_attempts)}
 
 
 def scanning(context: ScanContext) -> Worker:
@@ -80,7 +80,7 @@ def scanning(context: ScanContext) -> Worker:
     def scan(batches: Batches) -> Iterator[pa.RecordBatch]:
         named = at_work(run=context.run.id, table=str(context.run.table))
         with named, borrowed_store(load_settings(**context.store)) as store:
-            ledger: Ledger = MemoryLedger() if context.limits.dry_run else Runs(store)
+            ledger: ScanLedger = MemoryLedger() if context.limits.dry_run else Runs(store)
             scanner = Scanner(store, context.rules, ledger, context.limits, SystemClock())
             for batch in batches:
                 for number in batch.column("id").to_pylist():

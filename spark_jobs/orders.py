@@ -126,6 +126,24 @@ class ExportOrder(Order):
     """An earlier export: then only what has changed since is written."""
 
 
+@dataclass(frozen=True, config=ORDER_CONFIG)
+class MeasureJob(Order):
+    """Measure the SSTables of a node of the settings, or of the given folders."""
+
+    node: str | None = None
+    """A node of the setting compaction_nodes; then only tables may be given as well."""
+    tables: tuple[str, ...] = ()
+    """For a node the tables of the store, all if there are none; for folders `keyspace.table`."""
+    data: tuple[Path, ...] = ()
+    """A node's data folders."""
+    gc_grace_s: int | None = None
+    """`gc_grace_seconds` of these tables."""
+    to: Path | None = None
+    """The file to write the statistics to."""
+    sstabledump: str = "sstabledump"
+    """The command that starts sstabledump."""
+
+
 @dataclass
 class ExportSummary:
     """What the export job did."""

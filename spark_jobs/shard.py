@@ -22,6 +22,7 @@ from spark_jobs.workers import DedicatedRow, Part, SharedPart, Worker, WorkerCon
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.queue.parking import Parking
 from sweep_tasks.queue.reader import Batch, Reference
@@ -29,7 +30,7 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.steps import ShardSweep
-from sweep_tasks.sweep.work import Judged, ShardWork
+from sweep_tasks.sweep.work import ShardWork
 from sweep_tasks.tables.activity import Written
 from sweep_tasks.tables.deletions import Tally
 
@@ -62,8 +63,15 @@ class Window:
 
 @dataclass(slots=True)
 class WindowBatch(Batch):
+    """A part of a window. Its rows have the outcomes of their transactions: the workers settle them as they read."""
+
     window: Window = field(kw_only=True)
-    cut: Cut = field(kw_only=True)
+    frame: DataFrame = field(kw_only=True)
+    count: int = field(kw_only=True)
+    several: bool = field(kw_only=True)
+    """Other batches may touch the same cells."""
+    blocked: int | None = None
+    over_cap: int | None = None
 
 
 class TouchedCells:
@@ -158,7 +166,8 @@ class OnSpark:
 
     # --- late entries ---------------------------------------------------------------------------------------------
 
-    def sweep_late(self, progress: int) -> None:
+    def late(self, progress: int, protections: Protections) -> Iterator[WindowBatch]:
+        """Read all late entries at once, as one batch without the partitions that have a blocked entry."""
         late = self._work.late_partitions(progress)
         parts: list[Part] = [SharedPart(each, each * FINE - 1, (each + 1) * FINE) for each in late]
         if self._work.some_came_late(progress):
@@ -166,23 +175,24 @@ class OnSpark:
             parts.append(SharedPart(fine(progress + 1), first - 1, progress + 1, only_undecided=True))
         if not parts:
             return
-        window = self._read(late, parts, -1)
-        blocked = self._partitions_blocked(window) if window.blocked is not None else set()
-        entries, count = window.frame, window.entries
-        for partition in blocked:
-            entries = entries.where(f"start IS NULL OR start DIV {FINE} != {partition}")
-            count = frames.entries_only(entries).count()
-        passed = [partition for partition in late if partition not in blocked]
-        self._work.summary.entries += self._judge_entries(window, entries, count, several=True)
-        self._work.clean(
-            Batch(
+        window = self._read(late, parts, -1, protections)
+        try:
+            blocked = self._partitions_blocked(window) if window.blocked is not None else set()
+            entries, count = window.frame, window.entries
+            for partition in blocked:
+                entries = entries.where(f"start IS NULL OR start DIV {FINE} != {partition}")
+                count = frames.entries_only(entries).count()
+            passed = [partition for partition in late if partition not in blocked]
+            yield WindowBatch(
                 dedicated=self._rows_of(each for each in window.references if fine(each.start) in passed),
                 partitions=passed,
-            ),
-            progress,
-            None,
-        )
-        window.unpersist()
+                window=window,
+                frame=entries,
+                count=count,
+                several=True,
+            )
+        finally:
+            window.unpersist()
 
     def delete_aborted(self, progress: int, aborted: set[int]) -> None:
         work = self._numbered(1)
@@ -194,14 +204,14 @@ class OnSpark:
 
     # --- the queue ------------------------------------------------------------------------------------------------
 
-    def batches(self, begin: int) -> Iterator[Batch]:
+    def batches(self, begin: int, protections: Protections) -> Iterator[WindowBatch]:
         partitions = self._work.reader.partitions(begin, self._sweep_ts)
         if not partitions:
             return
         size = self._work.spending.batch_size(self._work.options.batch)
         self._windows = Windows(partitions, size, first=2 * self._cores)
         for partitions in self._windows:
-            window = self._read(partitions, self._shared_parts(partitions, begin), begin)
+            window = self._read(partitions, self._shared_parts(partitions, begin), begin, protections)
             self._windows.held(window.entries)
             window.over_cap = self._over_cap(window)
             try:
@@ -215,10 +225,10 @@ class OnSpark:
         sweep_ts = self._sweep_ts
         return [SharedPart(each, begin, sweep_ts, stretch) for each in partitions for stretch in columns]
 
-    def _read(self, partitions: list[int], parts: list[Part], begin: int) -> Window:
+    def _read(self, partitions: list[int], parts: list[Part], begin: int, protections: Protections) -> Window:
         """Read shared rows, then the dedicated rows that they refer to, unless those were handled before."""
         context = self._context()
-        frame, totals = self._entries(workers.reading(context, parts), len(parts))
+        frame, totals = self._entries(workers.reading(context, parts, protections), len(parts))
         window = Window(partitions, frame, [frame])
         self._add(window, totals)
         if sum(row.references for row in totals):
@@ -228,7 +238,7 @@ class OnSpark:
                 DedicatedRow(*each) for each in self._rows_of(each for each in found if each.start > begin)
             ]
             if rows:
-                more, totals = self._entries(workers.reading(context, rows), len(rows))
+                more, totals = self._entries(workers.reading(context, rows, protections), len(rows))
                 window.parts.append(more)
                 window.frame = frame.unionByName(more)
                 self._add(window, totals)
@@ -254,11 +264,20 @@ class OnSpark:
                 dedicated=self._rows_of(each for each in window.references if cut.covers(each.start)),
                 partitions=[each for each in cut.partitions if (each + 1) * FINE <= self._sweep_ts],
                 window=window,
-                cut=cut,
+                frame=frames.between(window.frame, cut.after, None if cut.last is None else cut.last + 1),
+                count=cut.entries,
+                several=not cut.is_whole or bool(self._windows.left),
+                blocked=_covered(cut, window.blocked),
+                over_cap=_covered(cut, window.over_cap),
             )
 
-    def count_left(self, batches: Iterator[Batch]) -> int:  # noqa: ARG002
-        """Count the entries of the partitions after this window; those of the window are counted with it."""
+    def count_left(self, settled: WindowBatch, stop_at: int, batches: Iterator[WindowBatch]) -> int:  # noqa: ARG002
+        """Count the entries of the window, then those of the partitions after it, without reading their batches."""
+        here = frames.entries_only(settled.window.frame).where(f"start >= {stop_at}").count()
+        return here + self._count_unread()
+
+    def _count_unread(self) -> int:
+        """Count the entries of the partitions after this window."""
         partitions = self._windows.left
         if not partitions:
             return 0
@@ -274,27 +293,13 @@ class OnSpark:
 
     # --- judging --------------------------------------------------------------------------------------------------
 
-    def judge_batch(self, batch: Batch) -> Judged:
-        assert isinstance(batch, WindowBatch)  # noqa: S101
-        window, cut = batch.window, batch.cut
-        several = not cut.is_whole or bool(self._windows.left)
-        entries = frames.between(window.frame, cut.after, None if cut.last is None else cut.last + 1)
-        stop_at, why = self._stop_within(window, cut)
-        if stop_at is None:
-            return Judged(self._judge_entries(window, entries, cut.entries, several))
-        if why == "blocked":
-            self._work.summary.blocked += frames.entries_only(window.frame).where(f"start >= {stop_at}").count()
-        entries = frames.between(entries, None, stop_at)
-        count = frames.entries_only(entries).count()
-        return Judged(self._judge_entries(window, entries, count, several), stop_at, why)
+    def settle(self, batch: WindowBatch) -> WindowBatch:
+        """Return the batch as it is: the workers have settled its transactions in the pass that read them, since a
+        second pass over the entries would cost as much as the first."""
+        return batch
 
-    def _stop_within(self, window: Window, cut: Cut) -> tuple[int | None, str | None]:
-        """Return the least start timestamp of this batch that this run can't handle, and why."""
-        if window.over_cap is not None and cut.covers(window.over_cap):
-            return window.over_cap, "tombstones"
-        if window.blocked is not None and cut.covers(window.blocked):
-            return window.blocked, "blocked"
-        return None, None
+    def first_over_cap(self, settled: WindowBatch) -> int | None:
+        return settled.over_cap
 
     def _over_cap(self, window: Window) -> int | None:
         """Return the first start timestamp that would put too many tombstones into one row. As long as a run has read
@@ -313,9 +318,13 @@ class OnSpark:
         found = frames.first_start_over(cap, cells, before, self._first_start).first()
         return found.start if found else None
 
-    def _judge_entries(self, window: Window, entries: DataFrame, count: int, several: bool) -> int:
-        """Judge the readable entries and quarantine the others. Return the number of judged entries."""
-        if window.unreadable:
+    def judge_apply_park(self, settled: WindowBatch, below: int | None, protections: Protections) -> int:
+        """Quarantine the unreadable entries, then judge the others: one action on all workers for each."""
+        entries, count, several = settled.frame, settled.count, settled.several
+        if below is not None:
+            entries = frames.between(entries, None, below)
+            count = frames.entries_only(entries).count()
+        if settled.window.unreadable:
             aside, count = frames.unreadable(entries), frames.readable(entries).count()
             unreadable = aside.count()
             self._work.summary.quarantined += unreadable
@@ -323,7 +332,8 @@ class OnSpark:
                 self._do(aside, workers.quarantining, several)
         if count:
             tasks = -(-count // _ENTRIES_PER_TASK) if count > _ENTRIES_PER_TASK else 1 + (count >= _MANY)
-            self._do(frames.newest_by_segment(frames.readable(entries), tasks), workers.judging, several)
+            newest = frames.newest_by_segment(frames.readable(entries), tasks)
+            self._do(newest, lambda context: workers.judging(context, protections), several)
         return count
 
     # --- Spark ----------------------------------------------------------------------------------------------------
@@ -388,8 +398,11 @@ class OnSpark:
             work.clock.now_ms(),
             work.options.grace_s,
             work.options.dry_run,
-            work.protections,
         )
+
+
+def _covered(cut: Cut, start: int | None) -> int | None:
+    return start if start is not None and cut.covers(start) else None
 
 
 def _least(*starts: int | None) -> int | None:

@@ -1,7 +1,8 @@
 """What runs in Spark's Python workers: reading the queue, judging and deleting. Many at once, on any machine.
 
-The driver sends every worker the same `WorkerContext`: the horizon, the tables and protections as the driver read them
-in the right order, and the time. A worker opens the store itself.
+The driver sends every worker the same `WorkerContext`: the horizon, the tables and the time. What reads or judges
+entries of the queue also gets the protections, as the driver read them after it had published. A worker opens the store
+itself.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
+from sweep_tasks.orders import ErrorDocument
 from sweep_tasks.processes import collected_seldom
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Parking, Quarantine, Quarantined
@@ -65,15 +67,7 @@ class WorkerError(Exception):
     """Carries an error of a worker to the driver, as JSON."""
 
     def __init__(self, error: SweepflowError) -> None:
-        document = {
-            "kind": type(error).__name__,
-            "code": error.code,
-            "exit_code": error.exit_code,
-            "field": error.field,
-            "reason": error.reason,
-            "message": str(error),
-        }
-        super().__init__(json.dumps(document))
+        super().__init__(ErrorDocument.of(error).document())
 
 
 _WORKER_ERROR = re.compile(
@@ -84,17 +78,17 @@ _WORKER_ERROR = re.compile(
 class WorkerFailed(SweepflowError):
     """An error of ours that was raised in a worker; `kind` is the name of its class."""
 
-    def __init__(
-        self, kind: str, code: str, exit_code: int, field: str | None, reason: str | None, message: str
-    ) -> None:
-        super().__init__(message, code=code, exit_code=exit_code, field=field, reason=reason)
-        self.kind = kind
+    def __init__(self, error: ErrorDocument) -> None:
+        super().__init__(
+            error.message, code=error.code, exit_code=error.exit_code, field=error.field, reason=error.reason
+        )
+        self.kind = error.kind
 
 
 def worker_failure(text: str) -> WorkerFailed | None:
     """Return the last error of a worker in the text of a failed Spark job, or None if there is none."""
     found = _WORKER_ERROR.findall(text)
-    return WorkerFailed(**json.loads(found[-1])) if found else None
+    return WorkerFailed(ErrorDocument.parse(found[-1])) if found else None
 
 
 def report_errors(worker: Worker) -> Worker:
@@ -125,7 +119,6 @@ class WorkerContext:
     now_ms: int
     grace_s: int
     dry_run: bool
-    protections: Protections
     reports_cells: bool = True
     """Report which cells were touched, not only how many."""
 
@@ -166,7 +159,7 @@ class WorkerTask:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def read(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def read(self, part: Part, protections: Protections) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a part, page by page, each with the outcome of its transaction; then the totals."""
         totals: Counter[str] = Counter()
         blocked: set[int] = set()
@@ -180,7 +173,7 @@ class WorkerTask:
             blocked |= {start for start, commit in outcomes.items() if commit >= self._context.horizon.sweep_ts}
             seen.update([min(starts)] if starts else [])
             totals.update(entries=len(raw), unreadable=len(unreadable), references=len(references))
-            yield self._entries(entries)
+            yield self._entries(entries, protections)
             if unreadable:
                 yield rows_of(_ENTRIES, [_unreadable_row(each) for each in unreadable])
             if references:
@@ -217,8 +210,8 @@ class WorkerTask:
             [each for each in references if each.start not in decided],
         )
 
-    def _entries(self, entries: list[Entry]) -> pa.RecordBatch:
-        views, protections = self._context.tables, self._context.protections
+    def _entries(self, entries: list[Entry], protections: Protections) -> pa.RecordBatch:
+        views = self._context.tables
         names = {table: str(table) for table in {entry.table for entry in entries}}
         absent = pa.nulls(len(entries))
         columns = [
@@ -236,11 +229,11 @@ class WorkerTask:
 
     # --- judging --------------------------------------------------------------------------------------------------
 
-    def judge(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+    def judge(self, batches: Batches, protections: Protections) -> Iterator[pa.RecordBatch]:
         """Judge all entries of a Spark partition at once: write sentinels, then tombstones, then park."""
         entries = [entry for batch in batches for entry in _decoded_entries(batch)]
         judge, summary, counted = self._judge()
-        judge.judge(entries, self._context.protections)
+        judge.judge(entries, protections)
         yield from self._results(summary, counted)
 
     def rejudge(self, part: tuple[Span, int]) -> Iterator[pa.RecordBatch]:
@@ -291,9 +284,9 @@ class WorkerTask:
 # --- the functions that Spark calls ---------------------------------------------------------------------------------
 
 
-def reading(context: WorkerContext, parts: list[Part]) -> Worker:
+def reading(context: WorkerContext, parts: list[Part], protections: Protections) -> Worker:
     """Return a worker for a frame of numbers, each the index of a part."""
-    return _one_by_one(context, parts, WorkerTask.read)
+    return _one_by_one(context, parts, lambda task, part: task.read(part, protections))
 
 
 def counting(context: WorkerContext, parts: list[Part]) -> Worker:
@@ -311,11 +304,11 @@ def deleting_aborted(context: WorkerContext, progress: int, aborted: set[int]) -
     return _one_by_one(context, [(progress, aborted)], WorkerTask.delete_aborted)
 
 
-def judging(context: WorkerContext) -> Worker:
+def judging(context: WorkerContext, protections: Protections) -> Worker:
     @report_errors
     def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
         with context.open_task() as task:
-            yield from task.judge(batches)
+            yield from task.judge(batches, protections)
 
     return judge
 

@@ -1,7 +1,8 @@
 """Every retry rule: how often a failed call is repeated, and how long to wait before it.
 
 Whether an error may be retried at all is its attribute `retryable` (`errors.py`). How often Airflow repeats a task is a
-setting (`orchestration/names.py`). Everything else is here.
+setting (`orchestration/names.py`). SQLite's write lock is waited for with the pauses of SQLite's own busy handler
+(`store/sqlite/connection.py`), which follow no formula. Everything else is here.
 
 Pauses grow exponentially up to a maximum. Where many callers compete for the same thing, a pause is random, so that
 they do not all come back at the same moment.
@@ -74,4 +75,23 @@ SCANNED_PAGE = RetryRule(0.5, 30.0, attempts=8)
 OWNER = RetryRule(0.5, 1.0, attempts=3)
 ALERT = RetryRule(0.5, 4.0, random_share=1.0)
 """Attempts: setting `alert_attempts`."""
+
+REGISTER_UPDATE = RetryRule(0, 0, attempts=1_000)
+"""At once: each failed attempt means that another writer has succeeded."""
+UNANSWERED_UPDATE = RetryRule(0, 0, attempts=5)
+"""Of an update on Cassandra whose answer was lost. Each attempt waits for its own timeout."""
+UNKNOWN_TABLE = RetryRule(0.25, 0.25, attempts=20)
+"""A node of Cassandra learns of a new table a moment later than the others."""
+PROTECTED_NOW = RetryRule(0, 0, attempts=5)
+"""Of a protection at a fresh timestamp: a sweep may publish in between, or a table may be emptied."""
+EMPTIED_TABLE = RetryRule(0, 0, attempts=5)
+"""Of a truncation or drop that others roll back."""
+SETTINGS_IN_FORCE = RetryRule(0, 0, attempts=5)
+"""Of the record of the settings, which several processes may write at once."""
+SCANNED_RANGE = RetryRule(0, 0, attempts=2)
+"""The most attempts of a request of a scan on Spark: a page that times out is read again with half its size."""
+MACHINE_SLOT = RetryRule(0.5, 0.5)
+"""Until another task of this machine ends."""
+AIRFLOW_LOGIN = RetryRule(0, 0, attempts=2)
+"""Of a request that Airflow answers with 401: once more after a new login."""
 LOCAL_AIRFLOW = RetryRule(1.0, 1.0, attempts=5)

@@ -111,3 +111,10 @@ def short(seconds: float | None) -> str:
             parts.append(f"{left // size} {name}")
             left %= size
     return " ".join(parts[:2]) or "0 s"
+
+
+def shortest(seconds: float) -> str:
+    """Return the greatest unit of a duration as a number and a letter, for a cell of a diagram: 6h."""
+    whole = int(seconds)
+    size, name = next((unit for unit in _UNITS if whole >= unit[0]), _UNITS[-1])
+    return f"{whole // size}{name[0]}"

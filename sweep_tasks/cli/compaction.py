@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pendulum
 import typer
@@ -16,7 +17,7 @@ from sweep_tasks.cli.options import DryRunOption, JsonOption, StoreOption, YesOp
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.compaction.documents import SweptTable
 from sweep_tasks.compaction.reports import file_verdict
-from sweep_tasks.compaction.rules import Reason, Verdict, plan
+from sweep_tasks.compaction.rules import AssessedFile, CandidateReason, plan
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.model import TableRef
 from sweep_tasks.sstables.statistics import Reads, thresholds_in
@@ -52,50 +53,64 @@ def vacuum(
             how, before = found.how_to_vacuum(), found.size()
             if not dry_run and before.free:
                 run.confirm(f"{_COSTS[how]}. Continue?", yes)
-            done = found.vacuum() if not dry_run and before.free else None
-            after = done.after if done else before
-            document = _document(how, before, after, dry_run, waiting=bool(done and done.waiting))
+            vacuumed = found.vacuum() if not dry_run and before.free else None
+            after = vacuumed.after if vacuumed else before
+            done = Vacuumed.of(how, before, after, dry_run, waiting=bool(vacuumed and vacuumed.waiting))
         elif can.tombstones is None:
-            document = _document(None, None, None, dry_run)
+            done = Vacuumed.of(None, None, None, dry_run)
         else:
             raise BadValue("store", _elsewhere(run.store), reason="has_tombstones")
-        run.answer(document, lambda out: _print(out, document))
+        run.answer(asdict(done), lambda out: _print(out, done))
 
 
 def _elsewhere(store: Store) -> str:
     return f"{type(store).__name__} has tombstones and nothing to vacuum; 'sweepflow compaction run' compacts its files"
 
 
-def _document(
-    how: str | None, before: Size | None, after: Size | None, dry_run: bool, waiting: bool = False
-) -> dict[str, Any]:
-    return {
-        "tombstones": 0,
-        "how": how,
-        "dry_run": dry_run,
-        "bytes_used": after.used if after else 0,
-        "bytes_free": before.free if before else 0,
-        "bytes_freed": sum(before) - sum(after) if before and after else 0,
-        "waiting_for_readers": waiting,
-    }
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """The answer of the command. Its fields are the keys of the JSON document."""
+
+    tombstones: int
+    how: str | None
+    """None for a store without a file."""
+    dry_run: bool
+    bytes_used: int
+    bytes_free: int
+    bytes_freed: int
+    waiting_for_readers: bool
+
+    @classmethod
+    def of(
+        cls, how: str | None, before: Size | None, after: Size | None, dry_run: bool, waiting: bool = False
+    ) -> Vacuumed:
+        return cls(
+            tombstones=0,
+            how=how,
+            dry_run=dry_run,
+            bytes_used=after.used if after else 0,
+            bytes_free=before.free if before else 0,
+            bytes_freed=sum(before) - sum(after) if before and after else 0,
+            waiting_for_readers=waiting,
+        )
 
 
-def _print(out: Console, told: dict[str, Any]) -> None:
-    if told["how"] is None:
+def _print(out: Console, done: Vacuumed) -> None:
+    if done.how is None:
         out.print("a store in memory has no tombstones and no file: nothing to compact, nothing to vacuum")
         return
     out.print("SQLite has no tombstones: there is nothing to compact")
-    used, free = _size(told["bytes_used"]), _size(told["bytes_free"])
-    if not told["bytes_free"]:
+    used, free = _size(done.bytes_used), _size(done.bytes_free)
+    if not done.bytes_free:
         out.print(f"no page of the file is free ({used} in use): there is nothing to return to the disk")
-    elif told["dry_run"]:
+    elif done.dry_run:
         out.print(
             f"{free} of the file are free, {used} in use; without --dry-run they are returned to the disk: ", end=""
         )
-        out.print(_COSTS[told["how"]])
+        out.print(_COSTS[done.how])
     else:
-        out.print(f"{_size(told['bytes_freed'])} returned to the disk, {used} are in use ({told['how']})")
-    if told["waiting_for_readers"]:
+        out.print(f"{_size(done.bytes_freed)} returned to the disk, {used} are in use ({done.how})")
+    if done.waiting_for_readers:
         out.print("the file shrinks when its current readers have finished")
 
 
@@ -218,15 +233,15 @@ def _print_ranges(out: Console, tables: list[SweptTable]) -> None:
 app = typer.Typer(help="Compact files that are full of tombstones.", no_args_is_help=True, rich_markup_mode=None)
 
 WORDS = {
-    Reason.DENSE: "enough of its blocks are dense",
-    Reason.LONG_RUN: "readers step over a long run of dead cells",
-    Reason.OVERLAP: "many tombstones compared with the keys in the same range",
-    Reason.READ: "a read of its table met many tombstones",
-    Reason.SWEPT: "sweeps have deleted many versions there",
-    Reason.BELOW_THRESHOLD: "too few of its blocks are dense",
-    Reason.EMPTY: "it has no blocks",
-    Reason.SWITCHED_OFF: "switched off by the settings",
-    Reason.PENDING: "the engine itself is about to compact it",
+    CandidateReason.DENSE: "enough of its blocks are dense",
+    CandidateReason.LONG_RUN: "readers step over a long run of dead cells",
+    CandidateReason.OVERLAP: "many tombstones compared with the keys in the same range",
+    CandidateReason.READ: "a read of its table met many tombstones",
+    CandidateReason.SWEPT: "sweeps have deleted many versions there",
+    CandidateReason.BELOW_THRESHOLD: "too few of its blocks are dense",
+    CandidateReason.EMPTY: "it has no blocks",
+    CandidateReason.SWITCHED_OFF: "switched off by the settings",
+    CandidateReason.PENDING: "the engine itself is about to compact it",
 }
 
 
@@ -268,7 +283,7 @@ def _readable(stats: Path) -> Iterator[str]:
         raise BadValue("stats", "standard input is not UTF-8; write JSON lines in UTF-8") from error
 
 
-def _print_plan(out: Console, verdicts: list[Verdict]) -> None:
+def _print_plan(out: Console, verdicts: list[AssessedFile]) -> None:
     if not verdicts:
         out.print("there are no files, so there is nothing to plan")
         return
@@ -280,12 +295,12 @@ def _print_plan(out: Console, verdicts: list[Verdict]) -> None:
     out.print(f"{eligible} of {len(verdicts)} files would be compacted{', in this order' if eligible > 1 else ''}")
 
 
-def _share(verdict: Verdict) -> str:
+def _share(verdict: AssessedFile) -> str:
     dense, blocks = verdict.density
     return f"{dense} of {blocks} ({float(verdict.density.ratio):.1%})" if blocks else "-"
 
 
-def _why(verdict: Verdict) -> str:
+def _why(verdict: AssessedFile) -> str:
     """The reason, and that reads fail if they do, whatever the reason is."""
     words = WORDS[verdict.reason]
     if verdict.reads is Reads.FAILING:

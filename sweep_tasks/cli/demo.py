@@ -19,8 +19,16 @@ from sweep_tasks.cli.command import Console, Steps, command
 from sweep_tasks.cli.options import JsonOption
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.demo.airflow import ENDED, OTHER_TASKS, TaskChange, run_dag, running_airflow, sweep_tasks
-from sweep_tasks.demo.engines import sweep_by_spark, sweep_here
+from sweep_tasks.demo.engines import (
+    ENDED,
+    OTHER_TASKS,
+    TaskChange,
+    run_dag,
+    running_airflow,
+    sweep_by_spark,
+    sweep_here,
+    sweep_tasks,
+)
 from sweep_tasks.demo.measure import Measured, measure
 from sweep_tasks.demo.report import DemoReport, report_on, show
 from sweep_tasks.demo.workload import DEFAULT_FOLDER, MINUTES, Loaded, Place, load
@@ -38,11 +46,11 @@ from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.sweep.summary import Summary
 
 Document = dict[str, Any]
-Sweep = Callable[[Store, Settings, Steps], list[Document]]
+Sweep = Callable[[Store, Settings, Steps], list[Summary]]
 _SHOWN_STATES = ("running", "up_for_retry")
 
 
-class Engine(StrEnum):
+class EngineName(StrEnum):
     SPARK = "spark"
     LOCAL = "local"
 
@@ -53,8 +61,8 @@ def demo(
         DEFAULT_FOLDER
     ),
     engine: Annotated[
-        Engine, typer.Option(help="spark: a job for each strategy and shard; local: this process.")
-    ] = Engine.SPARK,
+        EngineName, typer.Option(help="spark: a job for each strategy and shard; local: this process.")
+    ] = EngineName.SPARK,
     shards: Annotated[int, typer.Option(min=1, max=MAX_SHARDS, help="Queues of each strategy.")] = 2,
     airflow: Annotated[
         bool, typer.Option("--airflow", help="Sweep by a run of the targeted_sweep DAG, in a temporary Airflow.")
@@ -70,9 +78,9 @@ def demo(
     """Fill a new store with six hours of a shop's history, sweep it, and report what was removed, what stays, and
     why."""
     with command(ctx, None, as_json) as run:
-        if airflow and engine is Engine.LOCAL:
+        if airflow and engine is EngineName.LOCAL:
             raise BadValue("engine", "Airflow's tasks run on Spark; leave out --engine or --airflow")
-        if engine is Engine.SPARK and not only_load:
+        if engine is EngineName.SPARK and not only_load:
             check_java()
         if one_behind and not only_load:
             raise BadValue("one_behind", "needs --only-load; give both options")
@@ -115,7 +123,7 @@ def _sweep_but_one(store: Store, settings: Settings, steps: Steps) -> None:
         summaries = list(sweep_here(store, settings, SystemClock(), leave_out=left))
         by = TaskAttempt(COMMAND, secrets.token_hex(8), "demo")
         for summary in summaries:
-            tally_sweep(store, SystemClock(), Summary.parse(summary), by)
+            tally_sweep(store, SystemClock(), summary, by)
         sample(store, SystemClock())
         step.done = f"{len(summaries)} shards are swept; {left[0]} shard {left[1]} is behind"
 
@@ -161,16 +169,16 @@ def measure_store(store: Store, steps: Steps, when: str) -> Measured:
 # --- engines ----------------------------------------------------------------------------------------------------
 
 
-def _sweep_locally(store: Store, settings: Settings, steps: Steps) -> list[Document]:
+def _sweep_locally(store: Store, settings: Settings, steps: Steps) -> list[Summary]:
     with steps.step("sweeping in this process") as step:
         summaries = list(sweep_here(store, settings, SystemClock()))
         step.done = f"{len(summaries)} sweeps in this process"
     return summaries
 
 
-def _sweep_on_spark(store: Store, settings: Settings, steps: Steps) -> list[Document]:  # noqa: ARG001
+def _sweep_on_spark(store: Store, settings: Settings, steps: Steps) -> list[Summary]:  # noqa: ARG001
     total = len(QUEUES) * settings.shards
-    summaries: list[Document] = []
+    summaries: list[Summary] = []
     with steps.step("Spark", total=total) as step:
         for summary in sweep_by_spark(settings, step.now):
             summaries.append(summary)
@@ -200,8 +208,8 @@ def sweep_by_airflow(
     store: Store,  # noqa: ARG001
     settings: Settings,
     steps: Steps,
-    run: Callable[[LocalAirflow, int, TaskChange], list[Document]] = run_dag,
-) -> list[Document]:
+    run: Callable[[LocalAirflow, int, TaskChange], list[Summary]] = run_dag,
+) -> list[Summary]:
     ended: set[str] = set()
     with steps.step(TARGETED_SWEEP, total=len(sweep_tasks(settings.shards)) + OTHER_TASKS) as step:
 
@@ -217,7 +225,7 @@ def sweep_by_airflow(
     return summaries
 
 
-_ENGINES: dict[Engine, Sweep] = {Engine.LOCAL: _sweep_locally, Engine.SPARK: _sweep_on_spark}
+_ENGINES: dict[EngineName, Sweep] = {EngineName.LOCAL: _sweep_locally, EngineName.SPARK: _sweep_on_spark}
 
 
 def _show(out: Console, report: DemoReport) -> None:

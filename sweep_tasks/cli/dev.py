@@ -23,7 +23,7 @@ from sweep_tasks.cli.options import JsonOption, SharedOptions, StoreOption, YesO
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.connections import open_store
-from sweep_tasks.demo.airflow import TASKS_AT_ONCE, run_scheduled_dag
+from sweep_tasks.demo.engines import TASKS_AT_ONCE, run_scheduled_dag
 from sweep_tasks.demo.measure import everything, harm, readable_moments
 from sweep_tasks.demo.report import DemoReport, SweptShard, report_on, show
 from sweep_tasks.errors import BadValue, ServerNotReady, SweepflowError

@@ -6,11 +6,13 @@ cancel it or resume it, here or in Airflow.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Annotated, Any
 
@@ -26,6 +28,7 @@ from sweep_tasks.journal.actors import current_user
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
 from sweep_tasks.legacy.resumption import Begin, Watched, decide_start, is_at_work, start_run
+from sweep_tasks.legacy.rules import Counts
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.logs import at_work
 from sweep_tasks.metrics.samples import tally_scan
@@ -148,37 +151,60 @@ def _show(run: Command, sweep: LegacySweep, table: TableRef) -> None:
     standing = sweep.standing(table)
     if standing is None:
         raise NotFound(f"run: {table} was never scanned; 'sweepflow legacy-sweep {table}' scans it")
-    document = _standing_document(standing, run.settings.legacy_silent_s, standing.passed(run.store))
-    run.answer(document, lambda out: _print_standing(out, document))
+    shown = ShownRun.of(standing, run.settings.legacy_silent_s, standing.passed(run.store))
+    run.answer(shown.document(), lambda out: _print_run(out, shown))
 
 
-def _standing_document(standing: Standing, silent_s: int, passed: float) -> dict[str, Any]:
-    run = standing.run
-    alive = is_at_work(standing, SystemClock().now_ms(), silent_s * 1000)
-    return {
-        "run": run.id,
-        "table": str(run.table),
-        "state": "cut off" if run.state is RunState.RUNNING and not alive else run.state.value,
-        "why": run.why,
-        "owner": run.owner,
-        "attempt": run.attempt,
-        "sweep_ts": run.horizon.sweep_ts,
-        "started": str(from_ms(run.started_ms)),
-        "heard_of": str(from_ms(standing.heard_of_ms)),
-        "ranges": len(run.stretches),
-        "ranges_done": standing.done,
-        "passed": f"{passed / len(run.stretches):.0%}",
-        **standing.counts._asdict(),
-    }
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """A run as the command shows it. Its fields and those of the counts are the keys of the JSON document."""
+
+    run: str
+    table: str
+    state: str
+    why: str | None
+    owner: str
+    attempt: int
+    sweep_ts: int
+    started: str
+    heard_of: str
+    ranges: int
+    ranges_done: int
+    passed: str
+    counts: Counts
+
+    @classmethod
+    def of(cls, standing: Standing, silent_s: int, passed: float) -> ShownRun:
+        run = standing.run
+        alive = is_at_work(standing, SystemClock().now_ms(), silent_s * 1000)
+        return cls(
+            run.id,
+            str(run.table),
+            "cut off" if run.state is RunState.RUNNING and not alive else run.state.value,
+            run.why,
+            run.owner,
+            run.attempt,
+            run.horizon.sweep_ts,
+            str(from_ms(run.started_ms)),
+            str(from_ms(standing.heard_of_ms)),
+            len(run.stretches),
+            standing.done,
+            f"{passed / len(run.stretches):.0%}",
+            standing.counts,
+        )
+
+    def document(self) -> dict[str, Any]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "counts"}
+        return fields | self.counts._asdict()
 
 
-def _print_standing(out: Console, document: dict[str, Any]) -> None:
+def _print_run(out: Console, run: ShownRun) -> None:
     shown = Table(show_header=False)
-    for key, value in document.items():
+    for key, value in run.document().items():
         shown.add_row(key.replace("_", " "), "-" if value is None else escape(str(value)))
     out.print(shown)
-    if document["state"] == RunState.CANCELLED:
-        again = f"'sweepflow legacy-sweep {document['table']}'"
+    if run.state == RunState.CANCELLED:
+        again = f"'sweepflow legacy-sweep {run.table}'"
         out.print(f"the DAG legacy_sweep skips the table until the run is resumed: {again}", highlight=False)
 
 

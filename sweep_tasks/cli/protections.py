@@ -36,7 +36,7 @@ _COLUMNS = ("id", "owner", "age", "protects", "state", "holds back")
 
 
 @dataclass(frozen=True, slots=True)
-class Protection:
+class ShownProtection:
     """A record as the commands show it. Its fields are the keys of the JSON document."""
 
     id: str
@@ -53,7 +53,7 @@ class Protection:
     expired: bool
 
     @classmethod
-    def of(cls, record: Record, now_ms: int) -> Protection:
+    def of(cls, record: Record, now_ms: int) -> ShownProtection:
         return cls(
             id=record.id,
             ts=record.ts,
@@ -96,7 +96,7 @@ class Protection:
 class HeldProtection(NamedTuple):
     """A protection with what it holds back."""
 
-    protection: Protection
+    protection: ShownProtection
     held: Held
 
     def document(self) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def protect(
         )
         with _tallied(run, "protect"):
             created = create_record(_catalog(run), record, TimestampService(run.store).fresh, at)
-            found = Protection.of(created, _now_ms())
+            found = ShownProtection.of(created, _now_ms())
         last = TimestampService(run.store).greatest()
         ahead = f"; this is in the future, the last timestamp handed out is {last}" if found.ts > last else ""
         run.answer(found.document(), lambda out: print_sentence(out, f"{found.id} protects {found.protects}{ahead}"))
@@ -286,7 +286,7 @@ def move(
             )
         with _tallied(run, "move"), acting_for(reason=reason):
             catalog.move(record_id, ts).raise_if_refused(ts)
-        found = Protection.of(catalog.get(record_id), _now_ms())
+        found = ShownProtection.of(catalog.get(record_id), _now_ms())
         run.answer(found.document(), lambda out: print_sentence(out, f"{found.id} protects {found.protects}"))
 
 
@@ -314,4 +314,4 @@ def _details(given: Iterable[str]) -> dict[str, str]:
 
 def _measure(run: Command, records: list[Record], most: int) -> list[HeldProtection]:
     held = HeldBack(run.store, most).per_record(records, _catalog(run).records())
-    return [HeldProtection(Protection.of(record, _now_ms()), held[record.id]) for record in records]
+    return [HeldProtection(ShownProtection.of(record, _now_ms()), held[record.id]) for record in records]

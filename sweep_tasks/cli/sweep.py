@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import Progress as ProgressBar
@@ -49,17 +49,18 @@ def sweep(
         with Bar(total, disable=run.as_json) as bar:
             options = replace(options, listener=bar)
             summaries = Sweeper(run.store, settings, SystemClock()).sweep(strategy or QUEUES, shard, stop_at, options)
-            documents = _sweep_shards(run, summaries, bar)
-        run.answer({"dry_run": dry_run, "shards": documents}, lambda out: _print_summaries(out, documents, dry_run))
+            done = _sweep_shards(run, summaries, bar)
+        document = {"dry_run": dry_run, "shards": [each.document() for each in done]}
+        run.answer(document, lambda out: _print_summaries(out, done, dry_run))
 
 
-def _sweep_shards(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[dict[str, Any]]:
+def _sweep_shards(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[Summary]:
     """Carry out the sweeps, and show the progress."""
-    documents = []
+    done = []
     for summary in tally_sweeps(run.store, SystemClock(), summaries, COMMAND):
         bar.done()
-        documents.append(summary.document())
-    return documents
+        done.append(summary)
+    return done
 
 
 class Bar(ProgressBar):
@@ -79,14 +80,14 @@ class Bar(ProgressBar):
         self.update(self._task, completed=self._shards)
 
 
-def _print_summaries(out: Console, documents: list[dict[str, Any]], dry_run: bool) -> None:
+def _print_summaries(out: Console, summaries: list[Summary], dry_run: bool) -> None:
     """Print a line for each shard. Counts that are 0 everywhere are left out, to fit narrow terminals."""
-    counts = [name for name in _COUNTS if name == "entries" or any(document[name] for document in documents)]
+    counts = [name for name in _COUNTS if name == "entries" or any(getattr(each, name) for each in summaries)]
     shown = Table("strategy", "shard", "progress", *(name.replace("_", " ") for name in counts), "ended")
-    for document in documents:
-        progress = f"{document['progress_before']} → {document['progress']}"
-        figures = [str(document[name]) for name in counts]
-        shown.add_row(document["strategy"], str(document["shard"]), progress, *figures, document["stopped"] or "done")
+    for each in summaries:
+        progress = f"{each.progress_before} → {each.progress}"
+        figures = [str(getattr(each, name)) for name in counts]
+        shown.add_row(each.strategy.value, str(each.shard), progress, *figures, each.stopped or "done")
     out.print(shown)
     if dry_run:
         out.print("a dry run: nothing was changed")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, field_serializer, model_serializer
 
 from sweep_tasks.compaction.proof import Blocker
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.sstables.statistics import Reads
 
 
@@ -110,7 +110,7 @@ class FileVerdict(Document):
     file: str
     ratio: float
     eligible: bool
-    reason: Reason
+    reason: CandidateReason
     rank: int | None
     longest_run: int | None = None
     reads: Reads | None = None
@@ -141,7 +141,7 @@ class ServerState(Document):
 class PlannedCompaction(Document):
     candidate: str
     table: str
-    reason: Reason
+    reason: CandidateReason
     rank: int
     files: tuple[str, ...]
     bytes: int
@@ -156,7 +156,7 @@ class BlockedCompaction(Document):
 
     candidate: str
     table: str
-    reason: Reason
+    reason: CandidateReason
     blocker: Blocker
     until_s: int | None
     sentence: str
@@ -232,7 +232,7 @@ class CompactionResult(Document):
 
     candidate: str
     table: str
-    reason: Reason
+    reason: CandidateReason
     files: tuple[str, ...]
     outcome: CompactionOutcome
     problem: str | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sweep_tasks.compaction.documents import CompactionOutcome, CompactionResult
-from sweep_tasks.compaction.node_files import DECLINED, Order, failed_attempts
+from sweep_tasks.compaction.node_files import DECLINED, RoundContext, failed_attempts
 from sweep_tasks.compaction.nodetool import NodeTableState, Server, blocker_in, inspect_server
 from sweep_tasks.compaction.planning import (
     Compaction,
@@ -22,7 +22,7 @@ from sweep_tasks.compaction.planning import (
 )
 from sweep_tasks.compaction.proof import Blocker, KnownFile, TableFiles, droppable_in
 from sweep_tasks.compaction.reports import DescribeBlocked, blocked_compaction
-from sweep_tasks.compaction.rules import Verdict
+from sweep_tasks.compaction.rules import AssessedFile
 from sweep_tasks.compaction.rules import plan as plan_statistics
 from sweep_tasks.errors import BadValue, NodetoolFailed
 from sweep_tasks.sstables.files import Identity, SSTable
@@ -39,13 +39,13 @@ from sweep_tasks.sstables.tombstones import FileFacts
 @dataclass(frozen=True, slots=True)
 class NodeState:
     server: Server
-    verdicts: list[Verdict]
+    verdicts: list[AssessedFile]
     tables: dict[str, TableFiles]
     """The tables with a candidate."""
     plan: CompactionPlan
 
 
-def inspect_and_plan(order: Order, thresholds: ThresholdsByTable, budget: int) -> NodeState:
+def inspect_and_plan(order: RoundContext, thresholds: ThresholdsByTable, budget: int) -> NodeState:
     """Nothing is planned while the server has compactions of its own to do, or a repair runs: those have priority."""
     server = inspect_server(order.node, order.tables)
     measured: list[FileFacts] = []
@@ -59,7 +59,7 @@ def inspect_and_plan(order: Order, thresholds: ThresholdsByTable, budget: int) -
 
 
 def table_facts(
-    order: Order, server: Server, tables: Collection[str], measured: Iterable[FileFacts]
+    order: RoundContext, server: Server, tables: Collection[str], measured: Iterable[FileFacts]
 ) -> dict[str, TableFiles]:
     """Facts about the files that exist now. A measurement of a file that was replaced meanwhile does not count."""
     if not tables:
@@ -75,17 +75,17 @@ def table_facts(
     return {name: _table(order, server.tables.get(name, NodeTableState()), name, files[name]) for name in tables}
 
 
-def _table(order: Order, state: NodeTableState, name: str, files: dict[str, KnownFile]) -> TableFiles:
+def _table(order: RoundContext, state: NodeTableState, name: str, files: dict[str, KnownFile]) -> TableFiles:
     table = order.tables[name]
     return TableFiles(name, table.gc_grace_s, table.compaction, state.compacting, files)
 
 
-def known_facts(order: Order) -> Iterator[FileFacts]:
+def known_facts(order: RoundContext) -> Iterator[FileFacts]:
     """The facts of all files of the last measurement."""
     return (FileFacts.from_json(each.proof) for each in read_statistics(_lines(order.statistics)) if each.proof)
 
 
-def _statistics(order: Order, server: Server, measured: list[FileFacts]) -> Iterator[FileStatistics]:
+def _statistics(order: RoundContext, server: Server, measured: list[FileFacts]) -> Iterator[FileStatistics]:
     """The statistics of these tables, one file at a time, as each is as large as its file has blocks. The facts for a
     proof are small and are added to `measured`."""
     for each in read_statistics(_lines(order.statistics)):
@@ -234,7 +234,9 @@ class ReadyPlan:
     describe_blocked: DescribeBlocked = blocked_compaction
 
 
-def compact_files(order: Order, compaction: Compaction, table: TableFiles, patience: Patience = PATIENT) -> Result:
+def compact_files(
+    order: RoundContext, compaction: Compaction, table: TableFiles, patience: Patience = PATIENT
+) -> Result:
     """Compact files and measure the result. `table`: its state when the compaction was proven. Nothing is done unless
     the files are still the same."""
     before = _standing(order, compaction.table)
@@ -259,7 +261,7 @@ def compact_files(order: Order, compaction: Compaction, table: TableFiles, patie
     return _remember_fruitless(order, result, after) if _dropped_little(result) and outputs.certain else result
 
 
-def _remember_declined(order: Order, compaction: Compaction, table: TableFiles) -> None:
+def _remember_declined(order: RoundContext, compaction: Compaction, table: TableFiles) -> None:
     candidate = compaction.candidate
     failed_attempts(order, DECLINED).add({candidate: declined_cause(candidate, table, order.now_s)})
 
@@ -269,7 +271,11 @@ def _dropped_little(result: Result) -> bool:
 
 
 def _wait_for_outputs(
-    order: Order, compaction: Compaction, known: list[KnownFile], before: Mapping[str, Identity], patience: Patience
+    order: RoundContext,
+    compaction: Compaction,
+    known: list[KnownFile],
+    before: Mapping[str, Identity],
+    patience: Patience,
 ) -> Outputs:
     """Wait until the compacted files are removed, or the patience is over, and find the files that were written."""
     began = time.monotonic()
@@ -286,7 +292,7 @@ def _wait_for_outputs(
     return outputs_of(len(left), [each.metadata for each in known], new, metadata)
 
 
-def _measured(order: Order, files: Mapping[str, Identity]) -> dict[str, FileFacts] | None:
+def _measured(order: RoundContext, files: Mapping[str, Identity]) -> dict[str, FileFacts] | None:
     """Measure the written files; None if one was replaced meanwhile or can't be read, so that the sum is not known."""
     found: dict[str, FileFacts] = {}
     for name, identity in files.items():
@@ -297,7 +303,9 @@ def _measured(order: Order, files: Mapping[str, Identity]) -> dict[str, FileFact
     return found
 
 
-def _kept(order: Order, compaction: Compaction, table: TableFiles, after: Mapping[str, FileFacts]) -> dict[str, int]:
+def _kept(
+    order: RoundContext, compaction: Compaction, table: TableFiles, after: Mapping[str, FileFacts]
+) -> dict[str, int]:
     """Tombstones that were not dropped, by what keeps them."""
     waiting = sum(each.waiting for each in after.values())
     droppable = sum(each.tombstones for each in after.values())
@@ -307,7 +315,7 @@ def _kept(order: Order, compaction: Compaction, table: TableFiles, after: Mappin
     return kept
 
 
-def _keeper(order: Order, compaction: Compaction, table: TableFiles) -> str:
+def _keeper(order: RoundContext, compaction: Compaction, table: TableFiles) -> str:
     """What keeps tombstones that were proven droppable: something the proof can't see, such as cells in memory."""
     if droppable_in(compaction.files, table) < droppable_in(table.files, table):
         return "overlap"
@@ -315,7 +323,7 @@ def _keeper(order: Order, compaction: Compaction, table: TableFiles) -> str:
     return "memtable" if in_memory else "unknown"
 
 
-def _remember_fruitless(order: Order, result: Result, made: Mapping[str, FileFacts]) -> Result:
+def _remember_fruitless(order: RoundContext, result: Result, made: Mapping[str, FileFacts]) -> Result:
     """Record the written files, so that they are not compacted again until something changes."""
     name = result.compaction.table
     measured = (*known_facts(order), *made.values())
@@ -324,7 +332,7 @@ def _remember_fruitless(order: Order, result: Result, made: Mapping[str, FileFac
     return replace(result, outcome=CompactionOutcome.FRUITLESS)
 
 
-def _standing(order: Order, table: str) -> dict[str, Identity]:
+def _standing(order: RoundContext, table: str) -> dict[str, Identity]:
     files = replace(order, tables={table: order.tables[table]}).files()
     return {str(sstable.data): identity for sstable, identity in files.items()}
 

@@ -93,7 +93,7 @@ MOST_NEAR = 100
 GONE, UNREADABLE = "gone", "unreadable"
 
 
-class Summary:
+class FileCounts:
     def __init__(self, node: str, now_s: int, thresholds: ThresholdsByTable, near_share: Fraction) -> None:
         """`near_share`: a run is near failing at this share of the length at which reads fail."""
         self._node = node
@@ -213,12 +213,12 @@ class FileOutcome(NamedTuple):
 
 
 Files = Sequence[tuple[SSTable, Identity]]
-Measuring = Callable[["Order", Files], Iterable[FileOutcome]]
+Measuring = Callable[["RoundContext", Files], Iterable[FileOutcome]]
 """All files, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RoundContext:
     """A node with some of its tables at one moment, and where its statistics are kept."""
 
     node: Node
@@ -284,7 +284,7 @@ def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, Physic
     return {table.qualified: table for table in wanted} if wanted else qualified
 
 
-def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Measurement:
+def measure_files(order: RoundContext, settings: Settings, measuring: Measuring) -> Measurement:
     """Measure the files, write their lines, and forget what was kept about files that no longer exist."""
     files = order.files()
     order.check_folders()
@@ -300,10 +300,10 @@ def measure_files(order: Order, settings: Settings, measuring: Measuring) -> Mea
     return summary.measurement(order.statistics)
 
 
-def summary_for(order: Order, settings: Settings) -> Summary:
+def summary_for(order: RoundContext, settings: Settings) -> FileCounts:
     """An empty summary for the tables of the order."""
     near_share = Fraction(settings.compaction_near_fail_share)
-    summary = Summary(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
+    summary = FileCounts(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
     for name, table in sorted(order.tables.items()):
         summary.table(name, table.gc_grace_s)
     return summary
@@ -312,7 +312,7 @@ def summary_for(order: Order, settings: Settings) -> Summary:
 def in_threads(at_once: int) -> Measuring:
     """Measure several files at once. Most of the work is done by sstabledump, which is a process of its own."""
 
-    def measuring(order: Order, files: Files) -> Iterator[FileOutcome]:
+    def measuring(order: RoundContext, files: Files) -> Iterator[FileOutcome]:
         with ThreadPoolExecutor(at_once) as pool:
             yield from pool.map(lambda each: order.measure(*each), files)
 
@@ -320,7 +320,7 @@ def in_threads(at_once: int) -> Measuring:
 
 
 @contextmanager
-def _lines_of(order: Order) -> Iterator[TextIO]:
+def _lines_of(order: RoundContext) -> Iterator[TextIO]:
     try:
         with whole_file(order.statistics, PRIVATE_FILE) as out:
             yield out
@@ -338,11 +338,11 @@ def _found(name: str, tables: dict[TableRef, PhysicalTable], qualified: dict[str
     return table
 
 
-def failed_attempts(order: Order, what: str = FRUITLESS) -> FailedAttempts:
+def failed_attempts(order: RoundContext, what: str = FRUITLESS) -> FailedAttempts:
     return FailedAttempts(order.cache / "compaction", order.node.name, what)
 
 
-def _forget_gone(order: Order, files: dict[SSTable, Identity]) -> None:
+def _forget_gone(order: RoundContext, files: dict[SSTable, Identity]) -> None:
     folders = [folder / table.keyspace / table.name for folder in order.node.data for table in order.tables.values()]
     for what in (FRUITLESS, DECLINED):
         standing = {str(sstable.data) for sstable in files}

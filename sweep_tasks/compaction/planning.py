@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from sweep_tasks.compaction.proof import Blocked, Blocker, Proven, TableFiles, droppable_in, prove
-from sweep_tasks.compaction.rules import Reason, Verdict
+from sweep_tasks.compaction.rules import AssessedFile, CandidateReason
 
 _WEEK_S = 7 * 86_400
 
@@ -21,7 +21,7 @@ _WEEK_S = 7 * 86_400
 class Compaction:
     candidate: str
     table: str
-    reason: Reason
+    reason: CandidateReason
     rank: int
     files: tuple[str, ...]
     bytes: int
@@ -38,7 +38,7 @@ class BlockedCandidate:
 
     candidate: str
     table: str
-    reason: Reason
+    reason: CandidateReason
     by: Blocked
     tombstones: int = 0
     """The tombstones that could be dropped without the blocker."""
@@ -77,7 +77,7 @@ class _Draft:
         self.compactions: list[Compaction] = []
         self.blocked: list[BlockedCandidate] = []
 
-    def consider(self, verdict: Verdict) -> None:
+    def consider(self, verdict: AssessedFile) -> None:
         table = self._tables.get(verdict.table or "")
         if table is None or verdict.file not in table.files:
             return  # it was replaced, and the next run measures the new file
@@ -94,9 +94,9 @@ class _Draft:
         else:
             self._block(verdict, table, Blocked(Blocker.SERVER_BUSY))
 
-    def _take(self, verdict: Verdict, table: TableFiles, proven: Proven) -> None:
+    def _take(self, verdict: AssessedFile, table: TableFiles, proven: Proven) -> None:
         joined = [each for each in self.compactions if not set(each.files).isdisjoint(proven.files)]
-        if joined and verdict.reason is Reason.READ:
+        if joined and verdict.reason is CandidateReason.READ:
             self._block(verdict, table, Blocked(Blocker.NEXT_ROUND))  # it must not enlarge a compaction of higher rank
             return
         files = tuple(dict.fromkeys(name for part in (*(each.files for each in joined), proven.files) for name in part))
@@ -109,7 +109,7 @@ class _Draft:
         kept = [each for each in self.compactions if each not in joined]
         self.compactions = sorted([*kept, compaction], key=lambda each: each.rank)
 
-    def _block(self, verdict: Verdict, table: TableFiles, by: Blocked) -> None:
+    def _block(self, verdict: AssessedFile, table: TableFiles, by: Blocked) -> None:
         facts = table.files[verdict.file].facts
         counts = (facts.tombstones, facts.waiting) if facts else (0, 0)
         reason = verdict.if_not_pending or verdict.reason
@@ -117,7 +117,7 @@ class _Draft:
 
 
 def planned(
-    verdicts: Iterable[Verdict], tables: Mapping[str, TableFiles], budget: int, attempts: EarlierAttempts
+    verdicts: Iterable[AssessedFile], tables: Mapping[str, TableFiles], budget: int, attempts: EarlierAttempts
 ) -> CompactionPlan:
     draft = _Draft(tables, budget, attempts)
     for verdict in verdicts:
@@ -163,7 +163,9 @@ def week_of(now_s: int) -> int:
     return now_s // _WEEK_S
 
 
-def _compaction(first: Compaction | None, verdict: Verdict, table: TableFiles, files: tuple[str, ...]) -> Compaction:
+def _compaction(
+    first: Compaction | None, verdict: AssessedFile, table: TableFiles, files: tuple[str, ...]
+) -> Compaction:
     strategy = table.strategy
     size = sum(table.files[name].size for name in files)
     return Compaction(

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.sstables.files import Identity
 from sweep_tasks.sstables.nodes import FileMetadata
 from sweep_tasks.sstables.tombstones import FileFacts
@@ -161,7 +161,7 @@ class Proven:
     files: tuple[str, ...]
 
 
-def prove(candidate: str, reason: Reason, table: TableFiles, budget: int) -> Proven | Blocked:
+def prove(candidate: str, reason: CandidateReason, table: TableFiles, budget: int) -> Proven | Blocked:
     """Prove that compacting the candidate drops tombstones, or name the blocker. `budget`: the bytes of the whole
     run."""
     known, strategy = table.files[candidate], table.strategy
@@ -213,12 +213,12 @@ def by_the_table(
     return None
 
 
-def _by_gc_grace(facts: FileFacts, reason: Reason) -> Blocked | None:
+def _by_gc_grace(facts: FileFacts, reason: CandidateReason) -> Blocked | None:
     waits = Blocked(Blocker.GC_GRACE, until_s=facts.all_from_s, first_s=facts.first_from_s)
     if not facts.tombstones:
         return waits if facts.waiting else Blocked(Blocker.NOTHING_DROPPABLE)
     # Blocks count droppable tombstones; a run of dead cells, and a read over it, count those within gc_grace too.
-    counts_all = reason in (Reason.LONG_RUN, Reason.READ)
+    counts_all = reason in (CandidateReason.LONG_RUN, CandidateReason.READ)
     return waits if counts_all and facts.tombstones < facts.waiting else None
 
 

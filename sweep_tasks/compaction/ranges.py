@@ -22,12 +22,12 @@ from sweep_tasks.compaction.documents import (
     TombstoneRange,
 )
 from sweep_tasks.compaction.execution import Result
-from sweep_tasks.compaction.node_files import DECLINED, Order, failed_attempts, summary_for, tables_of
+from sweep_tasks.compaction.node_files import DECLINED, RoundContext, failed_attempts, summary_for, tables_of
 from sweep_tasks.compaction.nodetool import NodeTableState, Server, blocker_in, inspect_server
 from sweep_tasks.compaction.planning import BlockedCandidate, Compaction, CompactionPlan, week_of, with_all_blocked
 from sweep_tasks.compaction.proof import Blocked, Blocker, StrategyKind, by_the_table, strategy_of
 from sweep_tasks.compaction.reports import blocked_compaction, planned_compaction, server_state
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import borrowed_store
 from sweep_tasks.errors import NodetoolFailed
@@ -111,7 +111,7 @@ def described(swept: SweptRanges, most: int = MOST_SHOWN) -> list[TombstoneRange
     ]
 
 
-def measure(order: Order, settings: Settings) -> Measurement:
+def measure(order: RoundContext, settings: Settings) -> Measurement:
     """A measurement without files: the counts are those of the sweeps, and runs of dead cells are not known."""
     summary = summary_for(order, settings)
     for name, each in _swept(order, settings).items():
@@ -147,7 +147,7 @@ class SweptState:
         return document.model_copy(update={"command": command})
 
 
-def plan(order: Order, settings: Settings, budget: int) -> RoundPlan:
+def plan(order: RoundContext, settings: Settings, budget: int) -> RoundPlan:
     state = inspect_and_plan(order, settings, budget)
     return RoundPlan(
         node=order.node.name,
@@ -178,10 +178,12 @@ def planned(
         found = Blocked(Blocker.DECLINED) if name in declined else _judged(each, states[name], left, budget)
         candidate = "{} … {}".format(*each.stretch) if each.droppable else "all of it"
         if isinstance(found, Blocked):
-            blocked.append(BlockedCandidate(candidate, name, Reason.SWEPT, found, each.tombstones, each.waiting))
+            blocked.append(
+                BlockedCandidate(candidate, name, CandidateReason.SWEPT, found, each.tombstones, each.waiting)
+            )
         else:
             rank = len(compactions) + 1
-            compactions.append(Compaction(candidate, name, Reason.SWEPT, rank, (), found, each.tombstones, 0))
+            compactions.append(Compaction(candidate, name, CandidateReason.SWEPT, rank, (), found, each.tombstones, 0))
     return CompactionPlan(tuple(compactions), tuple(blocked))
 
 
@@ -202,7 +204,7 @@ def _judged(swept: SweptRanges, state: NodeTableState, left: int, budget: int) -
     return cost if cost <= left else Blocked(Blocker.BUDGET)
 
 
-def inspect_and_plan(order: Order, settings: Settings, budget: int) -> SweptState:
+def inspect_and_plan(order: RoundContext, settings: Settings, budget: int) -> SweptState:
     swept, server = _swept(order, settings), inspect_server(order.node, order.tables)
     thresholds = thresholds_in(settings, order.tables.values())
     declined = _declined(order, swept)
@@ -211,7 +213,7 @@ def inspect_and_plan(order: Order, settings: Settings, budget: int) -> SweptStat
     return SweptState(server, swept, with_all_blocked(found, blocker) if blocker else found)
 
 
-def _swept(order: Order, settings: Settings) -> dict[str, SweptRanges]:
+def _swept(order: RoundContext, settings: Settings) -> dict[str, SweptRanges]:
     """Keyed by Cassandra's name of the table. Where `run_warn` is off, no range has enough to be compacted."""
     thresholds = thresholds_in(settings, order.tables.values())
     found: dict[str, SweptRanges] = {}
@@ -224,7 +226,9 @@ def _swept(order: Order, settings: Settings) -> dict[str, SweptRanges]:
     return found
 
 
-def compact_range(order: Order, settings: Settings, swept: Mapping[str, SweptRanges], compaction: Compaction) -> Result:
+def compact_range(
+    order: RoundContext, settings: Settings, swept: Mapping[str, SweptRanges], compaction: Compaction
+) -> Result:
     table, (first, last) = swept[compaction.table].table, swept[compaction.table].stretch
     try:
         order.node.nodetool(*_arguments(table, first, last), changes=True)
@@ -238,7 +242,7 @@ def compact_range(order: Order, settings: Settings, swept: Mapping[str, SweptRan
     return Result(compaction, CompactionOutcome.UNKNOWN, before=None, after=None)
 
 
-def _declined(order: Order, swept: Mapping[str, SweptRanges]) -> set[str]:
+def _declined(order: RoundContext, swept: Mapping[str, SweptRanges]) -> set[str]:
     causes = failed_attempts(order, DECLINED).causes()
     return {name for name, each in swept.items() if causes.get(name) == _cause(each.table, order.now_s)}
 

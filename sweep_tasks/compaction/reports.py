@@ -26,7 +26,7 @@ from sweep_tasks.compaction.documents import (
 from sweep_tasks.compaction.nodetool import Server
 from sweep_tasks.compaction.planning import BlockedCandidate, Compaction
 from sweep_tasks.compaction.proof import Blocked, Blocker
-from sweep_tasks.compaction.rules import Verdict
+from sweep_tasks.compaction.rules import AssessedFile
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Sentences about what keeps tombstones, each ending with what can be done about it.
@@ -129,7 +129,7 @@ def server_state(server: Server) -> ServerState:
     return ServerState(pending=server.work.pending, running=server.work.running, repairing=server.repairing)
 
 
-def file_verdict(verdict: Verdict) -> FileVerdict:
+def file_verdict(verdict: AssessedFile) -> FileVerdict:
     """A figure that was not in the statistics of the file is not in the document either."""
     return FileVerdict(
         file=verdict.file,
@@ -143,7 +143,7 @@ def file_verdict(verdict: Verdict) -> FileVerdict:
     )
 
 
-def node_file_verdict(verdict: Verdict) -> NodeFileVerdict:
+def node_file_verdict(verdict: AssessedFile) -> NodeFileVerdict:
     return NodeFileVerdict(**dict(file_verdict(verdict)), table=verdict.table)
 
 

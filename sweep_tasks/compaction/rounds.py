@@ -31,7 +31,7 @@ from sweep_tasks.compaction.execution import (
     compact_files,
     inspect_and_plan,
 )
-from sweep_tasks.compaction.node_files import Order, in_threads, measure_files, tables_of
+from sweep_tasks.compaction.node_files import RoundContext, in_threads, measure_files, tables_of
 from sweep_tasks.compaction.nodetool import blocker_in, wait_until_idle
 from sweep_tasks.compaction.planning import blocked_by
 from sweep_tasks.compaction.proof import Blocker
@@ -44,7 +44,7 @@ from sweep_tasks.compaction.reports import (
     report,
     server_state,
 )
-from sweep_tasks.compaction.rules import ELIGIBLE, Reason
+from sweep_tasks.compaction.rules import ELIGIBLE, CandidateReason
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.files import make_private_folder
@@ -56,13 +56,13 @@ __all__ = ["compact", "measure", "order_for", "plan", "report"]
 _BUDGET_BLOCKERS = frozenset({Blocker.OVERLAP_TOO_LARGE, Blocker.TOO_LARGE, Blocker.BUDGET})
 
 
-def order_for(settings: Settings, node: str, tables: Sequence[str] = ()) -> Order:
+def order_for(settings: Settings, node: str, tables: Sequence[str] = ()) -> RoundContext:
     """Some tables of a node, by their names in the store or in Cassandra; all tables if none is named."""
     found = Node.named(settings, node)
     wanted = tables_of(settings, tables)
     cache = settings.cache_folder.expanduser()
     make_private_folder(cache / "compaction")
-    return Order(found, wanted, _now_s(), cache, cache / "compaction" / f"{node}.jsonl")
+    return RoundContext(found, wanted, _now_s(), cache, cache / "compaction" / f"{node}.jsonl")
 
 
 # --- measure and plan -----------------------------------------------------------------------------------------------
@@ -83,14 +83,16 @@ def plan(
     return plan_files(order, settings, budget) if order.node.data else by_ranges.plan(order, settings, budget)
 
 
-def plan_files(order: Order, settings: Settings, budget: int) -> RoundPlan:
+def plan_files(order: RoundContext, settings: Settings, budget: int) -> RoundPlan:
     state = inspect_and_plan(order, thresholds_in(settings, order.tables.values()), budget)
     return RoundPlan(
         node=order.node.name,
         at_s=order.now_s,
         budget_bytes=budget,
         statistics=str(order.statistics),
-        files=tuple(node_file_verdict(each) for each in state.verdicts if each.reason in ELIGIBLE | {Reason.PENDING}),
+        files=tuple(
+            node_file_verdict(each) for each in state.verdicts if each.reason in ELIGIBLE | {CandidateReason.PENDING}
+        ),
         server=server_state(state.server),
         compactions=tuple(planned_compaction(each, state.server) for each in state.plan.compactions),
         blocked=tuple(map(blocked_compaction, state.plan.blocked)),
@@ -132,7 +134,7 @@ def tables_to_recheck(planned: RoundPlan, budget: int) -> list[str]:
 
 
 def compact_planned_files(
-    order: Order, settings: Settings, budget: int, planned: RoundPlan, patience: Patience = PATIENT
+    order: RoundContext, settings: Settings, budget: int, planned: RoundPlan, patience: Patience = PATIENT
 ) -> RoundResult:
     """Measure again, then plan again: a flush has written files, and the server may have."""
     order = replace(order, statistics=order.statistics.with_suffix(".run.jsonl"))
@@ -147,7 +149,7 @@ def compact_planned_files(
     return compact_in_order(order, settings.compaction_wait_s, planned, plan_again)
 
 
-def compact_planned_ranges(order: Order, settings: Settings, budget: int, planned: RoundPlan) -> RoundResult:
+def compact_planned_ranges(order: RoundContext, settings: Settings, budget: int, planned: RoundPlan) -> RoundResult:
     """Plan again when the server is idle; what was in memory is in files by then."""
 
     def plan_again() -> ReadyPlan:
@@ -160,7 +162,7 @@ def compact_planned_ranges(order: Order, settings: Settings, budget: int, planne
 
 
 def compact_in_order(
-    order: Order, wait_s: float, planned: RoundPlan, plan_again: Callable[[], ReadyPlan]
+    order: RoundContext, wait_s: float, planned: RoundPlan, plan_again: Callable[[], ReadyPlan]
 ) -> RoundResult:
     """Flush, plan again, and compact one candidate after the other while the server has no work of its own.
 
@@ -189,7 +191,7 @@ def compact_in_order(
     )
 
 
-def _compact_until_stopped(order: Order, ready: ReadyPlan, wait_s: float) -> tuple[list[Result], Blocker | None]:
+def _compact_until_stopped(order: RoundContext, ready: ReadyPlan, wait_s: float) -> tuple[list[Result], Blocker | None]:
     """Stop when the server has work of its own that does not end in time, or when a compaction fails. The results so
     far are returned in any case."""
     results: list[Result] = []
@@ -204,12 +206,12 @@ def _compact_until_stopped(order: Order, ready: ReadyPlan, wait_s: float) -> tup
     return results, None
 
 
-def _block_all(blocker: Blocker, order: Order, planned: RoundPlan) -> tuple[BlockedCompaction, ...]:
+def _block_all(blocker: Blocker, order: RoundContext, planned: RoundPlan) -> tuple[BlockedCompaction, ...]:
     blocked = (each for each in planned.blocked if each.table in order.tables)
     return (*(block_planned(blocker, each) for each in planned.compactions), *blocked)
 
 
-def _inspect_when_idle(order: Order, settings: Settings, budget: int) -> NodeState:
+def _inspect_when_idle(order: RoundContext, settings: Settings, budget: int) -> NodeState:
     thresholds = thresholds_in(settings, order.tables.values())
     state = inspect_and_plan(order, thresholds, budget)
     if state.server.work.busy and wait_until_idle(order.node, settings.compaction_wait_s) is None:
@@ -234,7 +236,7 @@ def _simulate(planned: RoundPlan, budget: int, result: RoundResult) -> RoundResu
     )
 
 
-def _measure_in_threads(order: Order, settings: Settings) -> Measurement:
+def _measure_in_threads(order: RoundContext, settings: Settings) -> Measurement:
     return measure_files(order, settings, in_threads(settings.compaction_files_at_once))
 
 

@@ -41,7 +41,7 @@ class Density(NamedTuple):
         return Fraction(self.dense, self.blocks) if self.blocks else Fraction(0)
 
 
-class Reason(StrEnum):
+class CandidateReason(StrEnum):
     DENSE = "dense"
     LONG_RUN = "long_run"
     OVERLAP = "overlap"
@@ -54,15 +54,15 @@ class Reason(StrEnum):
     PENDING = "pending"
 
 
-ELIGIBLE = frozenset({Reason.DENSE, Reason.LONG_RUN, Reason.OVERLAP, Reason.READ})
+ELIGIBLE = frozenset({CandidateReason.DENSE, CandidateReason.LONG_RUN, CandidateReason.OVERLAP, CandidateReason.READ})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AssessedFile:
     file: str
     table: str | None
     density: Density
-    reason: Reason
+    reason: CandidateReason
     longest_run: int | None = None
     reads: Reads | None = None
     """The outcome of a read over that run."""
@@ -70,7 +70,7 @@ class Verdict:
     """Tombstones for each key that a compaction would rewrite; None if it is not known."""
     rank: int | None = None
     """1 for the first to be compacted; None for a file that is not eligible."""
-    if_not_pending: Reason | None = None
+    if_not_pending: CandidateReason | None = None
     """For a file that the engine is about to compact: the reason it would have otherwise."""
 
     @property
@@ -83,7 +83,7 @@ class Verdict:
         return self.eligible or self.if_not_pending in ELIGIBLE
 
 
-def plan(files: Iterable[FileStatistics], thresholds: ThresholdsByTable) -> list[Verdict]:
+def plan(files: Iterable[FileStatistics], thresholds: ThresholdsByTable) -> list[AssessedFile]:
     """Verdicts on all files: eligible files first, the densest before the others; ties by name.
 
     Only a few numbers of each file are kept, so `files` may be a stream.
@@ -95,8 +95,8 @@ def plan(files: Iterable[FileStatistics], thresholds: ThresholdsByTable) -> list
     return [replace(it, rank=place) if it.eligible else it for place, it in enumerate(ordered, start=1)]
 
 
-def _place(verdict: Verdict) -> tuple[bool, bool, Fraction, str, str]:
-    last = verdict.reason is Reason.READ
+def _place(verdict: AssessedFile) -> tuple[bool, bool, Fraction, str, str]:
+    last = verdict.reason is CandidateReason.READ
     return not verdict.eligible, last, -verdict.density.ratio, verdict.file, verdict.table or ""
 
 
@@ -142,25 +142,25 @@ def _overlaps(files: Sequence[_Counted]) -> Mapping[int, Fraction]:
     return found
 
 
-def _judged(file: _Counted, overlapped: Fraction | None, thresholds: Thresholds) -> Verdict:
+def _judged(file: _Counted, overlapped: Fraction | None, thresholds: Thresholds) -> AssessedFile:
     read = None if file.longest_run is None else reads_over(file.longest_run, thresholds)
     found = _reason(file, read, overlapped or Fraction(0), thresholds)
-    reason, if_not = (Reason.PENDING, found) if file.pending else (found, None)
-    verdict = Verdict(file.file, file.table, file.density, reason, file.longest_run, read, overlapped)
+    reason, if_not = (CandidateReason.PENDING, found) if file.pending else (found, None)
+    verdict = AssessedFile(file.file, file.table, file.density, reason, file.longest_run, read, overlapped)
     return replace(verdict, if_not_pending=if_not)
 
 
-def _reason(file: _Counted, read: Reads | None, overlapped: Fraction, thresholds: Thresholds) -> Reason:
+def _reason(file: _Counted, read: Reads | None, overlapped: Fraction, thresholds: Thresholds) -> CandidateReason:
     if thresholds.off:
-        return Reason.SWITCHED_OFF
+        return CandidateReason.SWITCHED_OFF
     if reaches(file.density.dense, file.density.blocks, thresholds.eligible_share):
-        return Reason.DENSE
+        return CandidateReason.DENSE
     if read in (Reads.WARNED, Reads.FAILING):
-        return Reason.LONG_RUN
+        return CandidateReason.LONG_RUN
     if 0 < thresholds.overlap_share <= overlapped:
-        return Reason.OVERLAP
+        return CandidateReason.OVERLAP
     if file.tombstones and reaches_count(file.read_tombstones, thresholds.read_tombstones):
-        return Reason.READ
+        return CandidateReason.READ
     if thresholds.no_block_is_dense:
-        return Reason.SWITCHED_OFF
-    return Reason.BELOW_THRESHOLD if file.density.blocks else Reason.EMPTY
+        return CandidateReason.SWITCHED_OFF
+    return CandidateReason.BELOW_THRESHOLD if file.density.blocks else CandidateReason.EMPTY

@@ -116,7 +116,7 @@ def _cells(store: Store, table: TableRef) -> Iterator[Cell]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class Reason(StrEnum):
+class KeptReason(StrEnum):
     NEWEST = "newest"
     RETENTION = "retention"
     OPEN_TRANSACTION = "open_transaction"
@@ -135,8 +135,10 @@ _PARKED = (obstacles.Reason.PARKED_REPLICAS, obstacles.Reason.QUARANTINED, obsta
 class Kept(NamedTuple):
     """Why a version is kept. `by` names a protection, a table with its own retention, or the owner of a transaction."""
 
-    reason: Reason
+    reason: KeptReason
     by: str | None = None
+    lease_ts: int | None = None
+    """The lease of an open transaction."""
 
 
 def kept(store: Store, settings: Settings, clock: Clock) -> Counter[Kept]:
@@ -173,14 +175,15 @@ class _Explainer:
 def _kept(table: TableRef, found: ExplainedVersion) -> Kept:
     """Return the reason for the report: all sentinels count as one reason, and so do all versions without a commit."""
     if found.ts == SENTINEL_TS:
-        return Kept(Reason.SENTINEL)
+        return Kept(KeptReason.SENTINEL)
     if found.state in ("aborted", "unfinished"):
-        return Kept(Reason.NOT_COMMITTED)
+        return Kept(KeptReason.NOT_COMMITTED)
     if found.why.reason in _PARKED:
-        return Kept(Reason.PARKED)
+        return Kept(KeptReason.PARKED)
     if found.why.reason is obstacles.Reason.NO_QUEUE_ENTRY:
-        return Kept(Reason.NO_QUEUE_ENTRY, str(table))
-    return Kept(Reason(found.why.reason), None if found.why.by is None else str(found.why.by))
+        return Kept(KeptReason.NO_QUEUE_ENTRY, str(table))
+    by = None if found.why.by is None else str(found.why.by)
+    return Kept(KeptReason(found.why.reason), by, found.why.lease_ts)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

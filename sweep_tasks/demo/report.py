@@ -7,7 +7,7 @@ and after the sweep; then what is still kept, and why. The tables show nothing t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -19,23 +19,24 @@ from rich.text import Text
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
-from sweep_tasks.demo.measure import Kept, Measured, Reason, kept
+from sweep_tasks.demo.measure import Kept, KeptReason, Measured, kept
 from sweep_tasks.diagnosis.lag import lag_s, swept_up_to
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.texts import short
 
 _MEANINGS = {
-    Reason.NEWEST: "live: the newest version",
-    Reason.RETENTION: "within retention: replaced less than {retention} ago",
-    Reason.OPEN_TRANSACTION: "needed by the open transaction of {by} ({ago})",
-    Reason.PROTECTED: "protected by the record {by}",
-    Reason.BLOCKED: "blocked by the transaction started at {by}, which committed after the sweep timestamp",
-    Reason.QUEUED: "queued: the next sweep removes them",
-    Reason.PARKED: "parked: waiting for replicas",
-    Reason.NOT_COMMITTED: "never committed: a later sweep removes them",
-    Reason.SENTINEL: "sentinels: they show readers of the past that a version was removed",
-    Reason.NO_QUEUE_ENTRY: "not in the queue: {by} is never swept, or they were written before there was a queue",
+    KeptReason.NEWEST: "live: the newest version",
+    KeptReason.RETENTION: "within retention: replaced less than {retention} ago",
+    KeptReason.OPEN_TRANSACTION: "needed by the open transaction of {by} ({ago})",
+    KeptReason.PROTECTED: "protected by the record {by}",
+    KeptReason.BLOCKED: "blocked by the transaction started at {by}, which committed after the sweep timestamp",
+    KeptReason.QUEUED: "queued: the next sweep removes them",
+    KeptReason.PARKED: "parked: waiting for replicas",
+    KeptReason.NOT_COMMITTED: "never committed: a later sweep removes them",
+    KeptReason.SENTINEL: "sentinels: they show readers of the past that a version was removed",
+    KeptReason.NO_QUEUE_ENTRY: "not in the queue: {by} is never swept, or they were written before there was a queue",
 }
 _LONGER_RETENTION = "within the longer retention of {by}: replaced less than {retention} ago"
 
@@ -92,7 +93,7 @@ class KeptVersions(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    reason: Reason
+    reason: KeptReason
     by: str | None
     versions: int
     says: str
@@ -121,7 +122,7 @@ def report_on(
     store: Store,
     settings: Settings,
     clock: Clock,
-    summaries: Collection[Mapping[str, Any]],
+    summaries: Collection[Summary],
     before: Measured,
     after: Measured,
 ) -> DemoReport:
@@ -132,9 +133,9 @@ def report_on(
     }
     shards = []
     for summary in summaries:
-        queue = SweepStrategy(summary["strategy"]), int(summary["shard"])
+        queue = summary.strategy, summary.shard
         removed = before.by_shard.get(queue, 0) - after.by_shard.get(queue, 0)
-        shards.append(SweptShard(**summary, removed=removed, lag_s=lags.get(queue)))
+        shards.append(SweptShard(**summary.document(), removed=removed, lag_s=lags.get(queue)))
     return DemoReport(
         shards=tuple(shards),
         before=StoreFigures.of(before),
@@ -150,10 +151,10 @@ def _explain(store: Store, settings: Settings, now_ms: int, counted: Counter[Kep
     def says(why: Kept) -> str:
         by, retention, ago = why.by or "", settings.retention_s, ""
         text = _MEANINGS[why.reason]
-        if why.reason is Reason.RETENTION and why.by:
+        if why.reason is KeptReason.RETENTION and why.by:
             text, retention = _LONGER_RETENTION, retentions[why.by] or 0
-        if why.reason is Reason.OPEN_TRANSACTION:
-            moment = clock_history.moment_of(int(by.rpartition(" ")[2]))
+        if why.reason is KeptReason.OPEN_TRANSACTION:
+            moment = None if why.lease_ts is None else clock_history.moment_of(why.lease_ts)
             ago = "for an unknown time" if moment is None else f"{short((now_ms - moment) // 1000)} ago"
         return text.format(by=by, retention=short(retention), ago=ago)
 

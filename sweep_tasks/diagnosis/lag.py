@@ -140,8 +140,18 @@ def check_lag(store: Store, settings: Settings, clock: Clock, until_ms: int | No
 _MARKS = 1_000
 
 
+def queue_name(strategy: str, shard: int) -> str:
+    """Return the name of a queue in stored samples and in JSON, where a key can't be a pair."""
+    return f"{strategy}/{shard}"
+
+
+def strategy_in(queue: str) -> str:
+    """Return the strategy in the name of a queue."""
+    return queue.partition("/")[0]
+
+
 class BacklogCounts(BaseModel, frozen=True):
-    """Entries that are not swept yet, by queue (`strategy/shard`)."""
+    """Entries that are not swept yet, by queue (see `queue_name`)."""
 
     by_shard: dict[str, int] = {}
     at_least: bool = False
@@ -176,7 +186,7 @@ def count_backlog(store: Store, recorded: Recorded, most: int) -> BacklogCounts:
             batches = QueueReader(store, strategy, shard).batches(progress, end, most)
             number = _length(islice((entry for batch in batches for entry in batch.entries), most))
             at_least = at_least or number == most
-        entries[f"{strategy}/{shard}"] = number
+        entries[queue_name(strategy, shard)] = number
     return BacklogCounts(by_shard=entries, at_least=at_least)
 
 

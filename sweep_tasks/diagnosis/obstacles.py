@@ -27,6 +27,7 @@ from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Hold, Why
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
+from sweep_tasks.sweep.horizon import old_enough
 from sweep_tasks.sweep.rules import Entry, TableView, holding, removable, too_young
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.pauses import Pauses
@@ -309,8 +310,8 @@ def _limits(store: Store, settings: Settings, clock: Clock) -> Limits:
     if settings.retention_s:  # a sweep records a clock sample first: without a retention nothing is too young for it
         clock_history = ClockHistory(store)
         now_ms = clock_history.believed_ms(clock, settings.clock_step_max_s)
-        old_enough = clock_history.timestamp_at(now_ms - settings.retention_s * 1000) or 0
-        conservative = (*open_transactions, Limit(old_enough, Reason.RETENTION))
+        limit = old_enough(SweepStrategy.CONSERVATIVE, now_ms, settings.retention_s, clock_history)
+        conservative = (*open_transactions, Limit(limit, Reason.RETENTION))
     return {SweepStrategy.CONSERVATIVE: conservative, SweepStrategy.THOROUGH: open_transactions}
 
 

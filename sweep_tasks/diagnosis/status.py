@@ -13,7 +13,7 @@ from sweep_tasks.clock import Clock, from_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.leases import Lease
 from sweep_tasks.diagnosis.documents import as_document
-from sweep_tasks.diagnosis.lag import ShardLag, SweptUpTo, estimated_entries, objectives
+from sweep_tasks.diagnosis.lag import ShardLag, SweptUpTo, estimated_entries, objectives, queue_name
 from sweep_tasks.diagnosis.problems import Health, diagnose
 from sweep_tasks.diagnosis.state import StoreState, read_state
 from sweep_tasks.metrics.samples import MOST, QueueSample
@@ -222,7 +222,7 @@ def _shard(
     series: Series | None,
     last_run: LastSweep | None,
 ) -> ShardStatus:
-    queue = f"{swept.strategy}/{swept.shard}"
+    queue = queue_name(swept.strategy, swept.shard)
     counted = state.sample.backlog.by_shard.get(queue) if state.sample else None
     return ShardStatus(
         strategy=swept.strategy.value,

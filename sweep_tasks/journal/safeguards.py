@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from sweep_tasks import retries
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import OutcomeUnknown
@@ -20,7 +21,6 @@ from sweep_tasks.store.contract import Change, Store
 from sweep_tasks.store.schema import JOURNAL_HEAD
 
 _IN_FORCE = Cell(b"settings", b"v")
-_ATTEMPTS = 5
 _MORE_IS_SAFER = ("retention_s", "grace_s", "cassandra_gc_grace_s")
 _LESS_IS_SAFER = ("clock_step_max_s",)
 """0 means no limit, which is the least safe."""
@@ -47,7 +47,7 @@ def record_lowered(store: Store, settings: Settings, clock: Clock) -> None:
     """Record which settings are less safe than those that data was last removed with. Called before anything is
     removed: if recording fails, nothing is removed."""
     now: dict[str, SettingValue] = {name: getattr(settings, name) for name in SAFEGUARDS}
-    for _ in range(_ATTEMPTS):
+    for _ in range(retries.SETTINGS_IN_FORCE.attempts):
         stored = store.read(JOURNAL_HEAD, [_IN_FORCE]).get(_IN_FORCE)
         before = _defaults() | (json.loads(stored) if stored else {})
         if stored and before == now:

@@ -24,7 +24,7 @@ from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.legacy.order import LegacyOrder, swept_table
 from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing
 from sweep_tasks.legacy.run import LegacySweep, active_run
-from sweep_tasks.legacy.scan import Ledger
+from sweep_tasks.legacy.scan import ScanLedger
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import horizon_now
@@ -123,7 +123,7 @@ def start_run(
 class Watched:
     """A ledger that also reports every change of a range."""
 
-    def __init__(self, ledger: Ledger, report: Callable[[int, RangeState], None]) -> None:
+    def __init__(self, ledger: ScanLedger, report: Callable[[int, RangeState], None]) -> None:
         self._ledger = ledger
         self._report = report
 

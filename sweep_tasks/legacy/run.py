@@ -42,7 +42,7 @@ from sweep_tasks.legacy.progress import (
     Undone,
 )
 from sweep_tasks.legacy.rules import Counts, TableRules
-from sweep_tasks.legacy.scan import Ledger, Limits, MemoryLedger, Scanned, Scanner
+from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
 from sweep_tasks.legacy.strategy_changes import lacked, queue_passed, settle
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -236,11 +236,11 @@ class LegacySweep:
         return self.work(self.start(order, horizon, take_over), order)
 
     def work(
-        self, run: Run, order: LegacyOrder, watched: Callable[[Ledger], Ledger] = lambda ledger: ledger
+        self, run: Run, order: LegacyOrder, watched: Callable[[ScanLedger], ScanLedger] = lambda ledger: ledger
     ) -> LegacySummary:
         """Carry out as much of a run as the order allows, in this process. `watched` may wrap the ledger to follow
         it."""
-        ledger: Ledger = MemoryLedger() if order.dry_run else self._runs
+        ledger: ScanLedger = MemoryLedger() if order.dry_run else self._runs
         with self.working(run, order) as (rules, summary):
             scanner = Scanner(self._store, rules, watched(ledger), self.limits(order), self._clock)
             self.add_up(run, summary, self._scan(scanner, run, order.dry_run))

@@ -88,7 +88,7 @@ class Limits:
     dry_run: bool = False
 
 
-class Ledger(Protocol):
+class ScanLedger(Protocol):
     """Stores the progress of each range. `Runs` keeps it in the store."""
 
     def range(self, run: Run, number: int) -> RangeState: ...
@@ -128,7 +128,7 @@ class Scanned(NamedTuple):
 class Scanner:
     """Scans ranges of one table."""
 
-    def __init__(self, store: Store, rules: TableRules, ledger: Ledger, limits: Limits, clock: Clock) -> None:
+    def __init__(self, store: Store, rules: TableRules, ledger: ScanLedger, limits: Limits, clock: Clock) -> None:
         self._store = store
         self._rules = rules
         self._ledger = ledger

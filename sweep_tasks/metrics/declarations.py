@@ -43,7 +43,7 @@ class Metric(NamedTuple):
         return ".".join([PREFIX, *self.name.split("_", 1), *(labels[name] for name in self.labels)])
 
 
-class Alert(NamedTuple):
+class AlertRule(NamedTuple):
     name: str
     expression: str
     for_: str
@@ -155,50 +155,50 @@ METRICS: tuple[Metric, ...] = (
     *LEGACY.values(), *COMPACTION.values(), RECONCILED, OPERATIONS,
 )  # fmt: skip
 
-ALERTS: tuple[Alert, ...] = (
-    Alert(
+ALERTS: tuple[AlertRule, ...] = (
+    AlertRule(
         "SweepflowUnreachable", f"{UP.prometheus} == 0 or absent({UP.prometheus})", "5m", "critical",
         "the store did not answer for five minutes",
         "start the store, or correct its address; 'sweepflow status' shows the error",
     ),
-    Alert(
+    AlertRule(
         "SweepflowBehind",
         f"{LAG.prometheus} > on (strategy) group_left {OBJECTIVE.prometheus}", "5m", "critical",
         "{{ $labels.strategy }} shard {{ $labels.shard }} is further behind than its objective",
         "'sweepflow status' shows the cause",
     ),
-    Alert(
+    AlertRule(
         "SweepflowNothingSwept", f"sum(increase({SWEEP['runs'].prometheus}[3h])) == 0", "10m", "warning",
         "no sweep has ended in three hours", "check that the DAG targeted_sweep is not paused and does not fail",
     ),
-    Alert(
+    AlertRule(
         "SweepflowTransactionLeftOpen", f"{OLDEST_OPEN.prometheus} > 3600", "5m", "warning",
         "a transaction has been open for more than an hour, and sweeps stop at its start",
         "'sweepflow status' shows its owner; end that process",
     ),
-    Alert(
+    AlertRule(
         "SweepflowQuarantine", f"{QUARANTINED.prometheus} > 0", "15m", "warning",
         "queue entries can't be read and are quarantined", "'sweepflow queue quarantine list' shows the reasons",
     ),
-    Alert(
+    AlertRule(
         "SweepflowReplicasMissing", f'{PARKED.prometheus}{{reason="replicas"}} > 0', "2h", "warning",
         "deletes of thorough tables wait for replicas", "check whether a node is down, and repair it",
     ),
-    Alert(
+    AlertRule(
         "SweepflowProtections", f"{PROBLEMS.prometheus} > 0", "30m", "warning",
         "protections need a decision", "see the log of the task check in protected_timestamps",
     ),
-    Alert(
+    AlertRule(
         "SweepflowProtectionOperationsFail",
         f'sum by (operation) (increase({OPERATIONS.prometheus}{{outcome="failed"}}[1h])) > 0', "0m", "warning",
         "operations {{ $labels.operation }} on protections fail", "check that the store can be reached",
     ),
-    Alert(
+    AlertRule(
         "SweepflowReadsNearFailing", f"{NEAR_FAILING.prometheus} > 0", "10m", "critical",
         "reads on node {{ $labels.node }} are about to fail because of too many tombstones",
         "see the report of the last run of the DAG compaction for what keeps them",
     ),
-    Alert(
+    AlertRule(
         "SweepflowNotCounted", f"{COUNTED.prometheus} > 7200", "30m", "info",
         "parked and quarantined entries were not counted for two hours", "runs count them: check that they end",
     ),

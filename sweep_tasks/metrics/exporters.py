@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.metrics import declarations as metrics
-from sweep_tasks.metrics.declarations import ALERTS, METRICS, Alert, Kind, Metric
+from sweep_tasks.metrics.declarations import ALERTS, METRICS, AlertRule, Kind, Metric
 from sweep_tasks.metrics.values import Value, grouped, values
 from sweep_tasks.store.contract import Store
 
@@ -180,7 +180,7 @@ def _panel(number: int, panel: Panel, x: int, y: int) -> Document:
     }
 
 
-def rules(alerts: Iterable[Alert] = ALERTS) -> str:
+def rules(alerts: Iterable[AlertRule] = ALERTS) -> str:
     """Return the rules as Prometheus loads them. JSON is valid YAML, and needs no special quoting."""
     group = {
         "name": "sweepflow",
@@ -198,7 +198,7 @@ def rules(alerts: Iterable[Alert] = ALERTS) -> str:
     return json.dumps({"groups": [group]}, indent=2) + "\n"
 
 
-def alert_texts(alert: Alert) -> dict[str, str]:
+def alert_texts(alert: AlertRule) -> dict[str, str]:
     """Return the texts of an alert; Prometheus replaces the labels."""
     return {"summary": alert.summary, "description": f"What to do: {alert.do}."}
 

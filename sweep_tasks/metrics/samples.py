@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from pydantic import BaseModel
@@ -23,7 +23,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.diagnosis.lag import BacklogCounts, count_backlog, lags_at, swept_up_to
+from sweep_tasks.diagnosis.lag import BacklogCounts, count_backlog, lags_at, queue_name, strategy_in, swept_up_to
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.logs import at_work
@@ -48,7 +48,7 @@ from sweep_tasks.metrics.tally import (
 )
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.metrics import listening
+from sweep_tasks.protection.metrics import Counts, listening
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Quarantine, Why
 from sweep_tasks.queue.progress import Progress
@@ -57,7 +57,9 @@ from sweep_tasks.store.schema import OBSERVATIONS
 from sweep_tasks.sweep.summary import LOCAL, Summary
 
 if TYPE_CHECKING:
+    from sweep_tasks.compaction.documents import RoundReport
     from sweep_tasks.legacy.run import LegacySummary
+    from sweep_tasks.protection.reconciliation import ReportDocument
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +77,7 @@ DUE = "due"
 
 
 class ParkedCounts(BaseModel, frozen=True):
-    """Parked entries. Shards are named `strategy/shard`."""
+    """Parked entries. Shards have the names of their queues (see `queue_name`)."""
 
     by_reason: dict[str, int]
     by_shard: dict[str, int]
@@ -144,7 +146,7 @@ def count_waiting(store: Store, clock: Clock, most: int = MOST) -> QueueSample:
         for (reason, record), number in _count_parked(store, strategy, shard, protections, most).items():
             full = full or number >= most
             reasons[reason] += number
-            shards[f"{strategy}/{shard}"] += number
+            shards[queue_name(strategy, shard)] += number
             if record:
                 records[record] += number
     quarantined = list(islice(Quarantine(store, TimestampService(store)).all(), most))
@@ -153,7 +155,7 @@ def count_waiting(store: Store, clock: Clock, most: int = MOST) -> QueueSample:
         lag_s=_greatest_lags(store, clock),
         parked=ParkedCounts(by_reason=dict(reasons), by_shard=dict(shards), by_record=dict(records), at_least=full),
         quarantined=QuarantinedCounts(
-            by_shard=dict(Counter(f"{each.strategy}/{each.shard}" for each in quarantined)),
+            by_shard=dict(Counter(queue_name(each.strategy, each.shard) for each in quarantined)),
             by_reason=dict(Counter(each.reason for each in quarantined).most_common(_REASONS)),
             at_least=len(quarantined) >= most,
         ),
@@ -199,7 +201,7 @@ def _greatest_lags(store: Store, clock: Clock) -> dict[str, int]:
 def _by_strategy(by_shard: Mapping[str, int]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for queue, number in by_shard.items():
-        found[queue.partition("/")[0]] += number
+        found[strategy_in(queue)] += number
     return dict(found)
 
 
@@ -297,14 +299,14 @@ def tally_sweeps(store: Store, clock: Clock, summaries: Iterable[Summary], by: s
         sample(store, clock)
 
 
-def tally_reconciliation(store: Store, clock: Clock, report: Mapping[str, Any], by: TaskAttempt) -> None:
-    if not report["dry_run"]:
-        amounts = {"runs": 1, **report["outcomes"]}
+def tally_reconciliation(store: Store, clock: Clock, report: ReportDocument, by: TaskAttempt) -> None:
+    if not report.dry_run:
+        amounts = {"runs": 1, **report.outcomes}
         details = ReconciliationDetails(
-            records=report["records"],
-            spans=report["spans"],
-            oldest_age_s=report["oldest_age_s"],
-            problems=len(report["problems"]),
+            records=report.records,
+            spans=report.spans,
+            oldest_age_s=report.oldest_age_s,
+            problems=len(report.problems),
         )
         record(store, clock, Work(RECONCILE, {}, by, amounts, clock.now_ms(), details=details))
 
@@ -319,21 +321,22 @@ def tally_scan(store: Store, clock: Clock, summary: LegacySummary, by: TaskAttem
         record(store, clock, Work(LEGACY, {"table": summary.table}, by, amounts, clock.now_ms(), took_s, details))
 
 
-def tally_compaction(store: Store, clock: Clock, report: Mapping[str, Any], by: TaskAttempt) -> None:
+def tally_compaction(store: Store, clock: Clock, report: RoundReport, by: TaskAttempt) -> None:
     """Record a round of compaction on one node."""
-    if not report["dry_run"]:
-        amounts = {"runs": 1, "dropped": report["dropped"], "bytes_rewritten": report["bytes_rewritten"]}
+    if not report.dry_run:
+        amounts = {"runs": 1, "dropped": report.dropped, "bytes_rewritten": report.bytes_rewritten}
         details = CompactionDetails(
-            tombstones=report["tombstones"]["after"],
-            near_failing=len(report["near_failing"]),
-            kept=report["kept"],
+            tombstones=report.tombstones.after,
+            near_failing=len(report.near_failing),
+            kept=dict(report.kept),
         )
-        record(store, clock, Work(COMPACTION, {"node": report["node"]}, by, amounts, clock.now_ms(), details=details))
+        record(store, clock, Work(COMPACTION, {"node": report.node}, by, amounts, clock.now_ms(), details=details))
 
 
-def tally_operations(store: Store, clock: Clock, amounts: Mapping[str, float], by: TaskAttempt) -> None:
+def tally_operations(store: Store, clock: Clock, counts: Counts, by: TaskAttempt) -> None:
     """Record what this process did to protections, by operation and outcome."""
-    if any(amounts.values()):
+    if any(counts.values()):
+        amounts = {f"{operation}.{outcome}": number for (operation, outcome), number in counts.items()}
         record(store, clock, Work(OPERATIONS, {}, by, amounts, clock.now_ms()))
 
 

@@ -159,7 +159,23 @@ class Work:
     @property
     def line(self) -> str:
         """The line of the time line that this work is added to: all shards of a strategy share one."""
-        return ":".join([self.job, *([self.labels["strategy"]] if "strategy" in self.labels else [])])
+        return line_of(self.job, self.labels.get("strategy"))
+
+
+# --- the names of lines: stored, and keys of the JSON form, so a text and not a pair ----------------------------------
+
+
+def line_of(job: str, strategy: str | None) -> str:
+    return job if strategy is None else f"{job}:{strategy}"
+
+
+def swept_strategy(line: str) -> str | None:
+    """Return the strategy of a line of sweeps, None for other work."""
+    job, found, strategy = line.partition(":")
+    return strategy if found and job == SWEEP else None
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------------
 
 
 class Series(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Self
 
+from sweep_tasks import retries
 from sweep_tasks.errors import AirflowHasNone, AirflowNotReady, AirflowUnreachable
 from sweep_tasks.orchestration.pools import PREFIXES
 from sweep_tasks.texts import printable, without_secrets
@@ -48,9 +49,9 @@ class AirflowApi:
 
     def call(self, method: str, path: str, json: Any = None, **query: Any) -> Any:
         """Send a request and return the answer as JSON; `path` follows `/api/v2`. Log in first if needed."""
-        for attempt in (1, 2):
+        for attempt in range(retries.AIRFLOW_LOGIN.attempts):
             answer = self._send(method, f"/api/v2{path}", json, query)
-            if answer.status_code != HTTPStatus.UNAUTHORIZED or attempt == 2:
+            if answer.status_code != HTTPStatus.UNAUTHORIZED or attempt + 1 == retries.AIRFLOW_LOGIN.attempts:
                 break
             self._log_in()
         if answer.is_error:

@@ -194,6 +194,7 @@ class MeasureNode(SparkJobOperator):
         self.node = node
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # ours has a result
+        from spark_jobs.orders import MeasureJob
         from sweep_tasks.compaction import rounds
         from sweep_tasks.compaction.documents import Measurement
 
@@ -201,9 +202,8 @@ class MeasureNode(SparkJobOperator):
         try:
             settings = load_settings()
             if measured_by_spark(settings.compaction_nodes[self.node]):
-                named = ["--tables", ",".join(tables)] if tables else []
-                summary = self.submit(settings, ["--node", self.node, *named], context)
-                measured = Measurement.model_validate(summary)
+                job = MeasureJob(node=self.node, tables=tuple(tables))
+                measured = Measurement.model_validate(self.submit_order(settings, job, context))
             else:
                 measured = rounds.measure(settings, self.node, tables)
         except SweepflowError as error:
@@ -269,9 +269,9 @@ class ReportNode(_NodeStep):
         )
         for line in report.sentences:
             self.log.info("%s", line)
-        send_compaction(report.document())
+        send_compaction(report)
         with open_store(settings.store, settings) as store:
-            tally_compaction(store, SystemClock(), report.document(), this_attempt(context))
+            tally_compaction(store, SystemClock(), report, this_attempt(context))
         return report
 
 

@@ -19,6 +19,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from spark_jobs.environment import java_problem, spark_environment
+from sweep_tasks import retries
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.files import PRIVATE_FILE, make_private_folder, write_whole
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 # strategy: a locked file, which the kernel releases however the task ends.
 # ---------------------------------------------------------------------------------------------------------------------
 
-_RETRY_S = 0.5
 _ROOT = 0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -83,7 +83,7 @@ def machine_slot(settings: Settings, strategy: SweepStrategy, waiting: Callable[
                 f"waiting: {settings.sweep_tasks_at_once} {strategy} shards are being swept on this machine, "
                 "as many as the setting sweep_tasks_at_once allows"
             )
-        time.sleep(_RETRY_S)
+        time.sleep(retries.MACHINE_SLOT.pause_s(0))
     with held:
         yield
 

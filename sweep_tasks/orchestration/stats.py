@@ -5,9 +5,9 @@ The process of a task ends before Prometheus could fetch figures from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from airflow.sdk.observability import stats
 
@@ -19,6 +19,10 @@ from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.protection.metrics import listening
 from sweep_tasks.sweep.summary import Summary
 
+if TYPE_CHECKING:
+    from sweep_tasks.compaction.documents import RoundReport
+    from sweep_tasks.protection.reconciliation import ReportDocument
+
 
 @contextmanager
 def send_operations() -> Iterator[None]:
@@ -27,18 +31,17 @@ def send_operations() -> Iterator[None]:
         try:
             yield
         finally:
-            for name, number in heard.items():
-                operation, outcome = name.split(".")
+            for (operation, outcome), number in heard.items():
                 stats.incr(metrics.OPERATIONS.airflow({"operation": operation, "outcome": outcome}), number)
 
 
-def send_report(document: Mapping[str, Any]) -> None:
+def send_report(report: ReportDocument) -> None:
     """Send the figures of a reconciliation: the number of records, and how many had which outcome."""
-    single = {metrics.RECORDS: "records", metrics.SPANS: "spans", metrics.OLDEST_RECORD: "oldest_age_s"}
-    for metric, name in single.items():
-        stats.gauge(metric.airflow({}), document[name])
-    stats.gauge(metrics.PROBLEMS.airflow({}), len(document["problems"]))
-    for outcome, number in document["outcomes"].items():
+    stats.gauge(metrics.RECORDS.airflow({}), report.records)
+    stats.gauge(metrics.SPANS.airflow({}), report.spans)
+    stats.gauge(metrics.OLDEST_RECORD.airflow({}), report.oldest_age_s)
+    stats.gauge(metrics.PROBLEMS.airflow({}), len(report.problems))
+    for outcome, number in report.outcomes.items():
         stats.incr(metrics.RECONCILED.airflow({"outcome": outcome}), number)
 
 
@@ -60,11 +63,11 @@ def send_status(status: Status) -> None:
         stats.gauge(metrics.BACKLOG.airflow(labels), shard.backlog.timestamps)
 
 
-def send_compaction(document: Mapping[str, Any]) -> None:
+def send_compaction(report: RoundReport) -> None:
     """Send the figures of a node's round: what was removed, what is left, and which reads are about to fail."""
-    node = {"node": document["node"].replace(".", "_")}
-    stats.incr(metrics.COMPACTION["dropped"].airflow(node), 0 if document["dry_run"] else document["dropped"])
-    stats.gauge(metrics.TOMBSTONES.airflow(node), document["tombstones"]["after"])
-    stats.gauge(metrics.NEAR_FAILING.airflow(node), len(document["near_failing"]))
-    for blocker, number in document["kept"].items():
+    node = {"node": report.node.replace(".", "_")}
+    stats.incr(metrics.COMPACTION["dropped"].airflow(node), 0 if report.dry_run else report.dropped)
+    stats.gauge(metrics.TOMBSTONES.airflow(node), report.tombstones.after)
+    stats.gauge(metrics.NEAR_FAILING.airflow(node), len(report.near_failing))
+    for blocker, number in report.kept.items():
         stats.gauge(metrics.KEPT.airflow(node | {"blocker": blocker}), number)

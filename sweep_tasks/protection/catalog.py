@@ -47,7 +47,7 @@ Outcomes = Callable[[Collection[int]], Mapping[int, int]]
 left out."""
 
 
-class Verdict(NamedTuple):
+class ProtectionVerdict(NamedTuple):
     """The answer to a request to protect a timestamp."""
 
     accepted: bool
@@ -99,7 +99,7 @@ class ProtectionCatalog:
 
     # --- changing -------------------------------------------------------------------------------------------------
 
-    def protect(self, record: Record) -> Verdict:
+    def protect(self, record: Record) -> ProtectionVerdict:
         """Create a record, and accept or refuse it."""
         with counted("protect") as call, self.record_protect(record) as act:
             verdict = self._verify(self.begin(record))
@@ -121,13 +121,13 @@ class ProtectionCatalog:
         ) as act:
             yield act
 
-    def move(self, record_id: str, ts: int) -> Verdict:
+    def move(self, record_id: str, ts: int) -> ProtectionVerdict:
         """Move a record to a later timestamp. It holds both timestamps until the new one is known to be safe."""
         with counted("move") as call:
             checked_timestamp(ts, "ts")
             record = self.get(record_id)
             if ts == record.ts:
-                return Verdict(True)
+                return ProtectionVerdict(True)
             with self._journal.record("move", record_id, ts=ts, before=record.ts) as act:
                 moving = _required(self._ledger.change(record_id, lambda stored: moving_to(record, stored, ts)))
                 verdict = self._finish_move(moving)
@@ -197,7 +197,7 @@ class ProtectionCatalog:
         limits = Limits(settings.max_protection_records, settings.max_protection_spans)
         return _required(self._ledger.change(record.id, added, limits))
 
-    def check_thresholds(self, record: Record) -> Verdict:
+    def check_thresholds(self, record: Record) -> ProtectionVerdict:
         """Compare a record with the published thresholds of its tables. The record must be stored before.
 
         A process that has announced to empty one of the tables may not have seen the record, so this withdraws its
@@ -206,7 +206,7 @@ class ProtectionCatalog:
         tables, dropped_at = self._covered(record)
         settled = Announcements(self._store, self._clock, patience_s).settle(tables)
         earliest = max([*(each.for_readers for each in settled.values()), *dropped_at], default=0)
-        return Verdict(True) if record.ts >= earliest else Verdict(False, earliest)
+        return ProtectionVerdict(True) if record.ts >= earliest else ProtectionVerdict(False, earliest)
 
     def accept(self, record: Record) -> None:
         """Mark a pending record as accepted."""
@@ -251,7 +251,7 @@ class ProtectionCatalog:
             ),
         )
 
-    def _verify(self, pending: Record) -> Verdict:
+    def _verify(self, pending: Record) -> ProtectionVerdict:
         try:
             verdict = self.check_thresholds(pending)
         except UnknownTable:
@@ -261,9 +261,9 @@ class ProtectionCatalog:
             self.accept(pending)
             return verdict
         stored = self._ledger.change(pending.id, lambda stored: unless_pending(pending, stored))
-        return Verdict(True) if stored and stored.first_version == pending.first_version else verdict
+        return ProtectionVerdict(True) if stored and stored.first_version == pending.first_version else verdict
 
-    def _finish_move(self, moving: Record) -> Verdict:
+    def _finish_move(self, moving: Record) -> ProtectionVerdict:
         """Complete or undo a move. An *after* record can always move forward: it already keeps everything that it keeps
         at a later timestamp."""
         ts = moving.timestamps[-1]
@@ -272,10 +272,10 @@ class ProtectionCatalog:
         except UnknownTable:
             self._ledger.change(moving.id, lambda stored: after_move(moving, stored, stays=True))
             raise
-        verdict = Verdict(True) if moving.mode is Mode.AFTER else verdict
+        verdict = ProtectionVerdict(True) if moving.mode is Mode.AFTER else verdict
         stays = not verdict.accepted
         stored = _required(self._ledger.change(moving.id, lambda stored: after_move(moving, stored, stays)))
-        return Verdict(True) if stored.ts == ts else verdict
+        return ProtectionVerdict(True) if stored.ts == ts else verdict
 
     def _check_tables(self, record: Record) -> None:
         if not record.targets:

@@ -23,7 +23,8 @@ from sweep_tasks.metrics import declarations as declared
 
 Operation = Literal["protect", "release", "move", "settle", "recount", "refresh", "ask_owner", "reconcile"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
-OUTCOMES = ("ok", "refused", "failed")
+Outcome = Literal["ok", "refused", "failed"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _ANSWERS = (EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND)
 
 
@@ -31,8 +32,8 @@ operations = prometheus_client.Counter(declared.OPERATIONS.family, declared.OPER
 for _operation, _outcome in product(OPERATIONS, OUTCOMES):
     operations.labels(_operation, _outcome)
 
-Counts = dict[str, int]
-"""The number of calls by `operation.outcome`. Those that did not occur are zero."""
+Counts = dict[tuple[Operation, Outcome], int]
+"""The number of calls by operation and outcome. Those that did not occur are zero."""
 
 _listeners: ContextVar[tuple[Counts, ...]] = ContextVar("listeners", default=())
 
@@ -40,7 +41,7 @@ _listeners: ContextVar[tuple[Counts, ...]] = ContextVar("listeners", default=())
 @contextmanager
 def listening() -> Iterator[Counts]:
     """Collect the counts of the operations in the block. The returned counts are updated while it runs."""
-    counts = {f"{operation}.{outcome}": 0 for operation, outcome in product(OPERATIONS, OUTCOMES)}
+    counts: Counts = dict.fromkeys(product(OPERATIONS, OUTCOMES), 0)
     token = _listeners.set((*_listeners.get(), counts))
     try:
         yield counts
@@ -51,7 +52,7 @@ def listening() -> Iterator[Counts]:
 class Call:
     """One operation that is being counted. Its outcome is ok, unless it raises or is marked as refused."""
 
-    outcome: Literal["ok", "refused", "failed"] = "ok"
+    outcome: Outcome = "ok"
 
     def refused(self) -> None:
         self.outcome = "refused"
@@ -70,4 +71,4 @@ def counted(operation: Operation) -> Iterator[Call]:
     finally:
         operations.labels(operation, call.outcome).inc()
         for counts in _listeners.get():
-            counts[f"{operation}.{call.outcome}"] += 1
+            counts[operation, call.outcome] += 1

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
+from sweep_tasks import retries
 from sweep_tasks.clock import Clock, SystemClock, from_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -28,7 +29,6 @@ from sweep_tasks.protection.owners import EXPIRY, MANUAL
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store.contract import Store
 
-_ATTEMPTS = 5
 """A concurrent sweep may pass a timestamp that was just taken, but hardly five times in a row."""
 
 AnyTarget = Target | TableRef | str
@@ -68,7 +68,7 @@ def create_record(
 
     Raises `AlreadySwept` if the timestamp can no longer be protected, and `AlreadyExists` for a known id.
     """
-    for left in reversed(range(1 if ts is not None else _ATTEMPTS)):
+    for left in reversed(range(1 if ts is not None else retries.PROTECTED_NOW.attempts)):
         record = replace(wanted, ts=fresh() if ts is None else ts)
         verdict = catalog.protect(record)
         if verdict.accepted:
@@ -138,7 +138,7 @@ def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], t
     existing record. A fresh timestamp is refused only if a table was emptied at the same moment; a fresher one is then
     attempted.
     """
-    for _ in range(_ATTEMPTS):
+    for _ in range(retries.PROTECTED_NOW.attempts):
         record = replace(wanted, ts=fresh() if ts is None else ts)
         try:
             verdict = catalog.protect(record)
@@ -152,7 +152,8 @@ def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], t
         if ts is not None:
             verdict.raise_if_refused(ts)
     raise StoreBusy(
-        f"protection: {wanted.id!r} was not created: its tables were emptied during {_ATTEMPTS} attempts; retry later",
+        f"protection: {wanted.id!r} was not created: its tables were emptied during "
+        f"{retries.PROTECTED_NOW.attempts} attempts; retry later",
         reason="truncated",
     )
 

@@ -62,7 +62,7 @@ _NEEDS_ATTENTION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecordFinding:
     """The result for one record."""
 
     id: str
@@ -74,7 +74,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class RecordProblem:
     """Something that needs attention."""
 
     about: str
@@ -107,7 +107,7 @@ class Report:
     as_of_ms: int
     dry_run: bool
     meta: Meta
-    findings: tuple[Finding, ...]
+    findings: tuple[RecordFinding, ...]
     recounted: bool = False
     broken_owners: Mapping[str, str] = field(default_factory=dict)
 
@@ -136,7 +136,7 @@ class Report:
 
 
 class ReportDocument(BaseModel):
-    """The report as JSON. Unknown keys are ignored: a task may add its own."""
+    """The report as JSON. Unknown keys are ignored: another version may have written them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -147,26 +147,45 @@ class ReportDocument(BaseModel):
     recounted: bool
     oldest_age_s: int
     outcomes: dict[str, int]
-    findings: list[Finding]
+    findings: list[RecordFinding]
     problems: list[ReportedProblem]
 
 
-def problems(report: Report, settings: Settings) -> list[Problem]:
+class ReportedClock(BaseModel):
+    """A host whose clock is wrong."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: str
+    host: str
+    by_ms: int
+    since_ms: int
+    about: str
+    sentence: str
+
+
+class TaskReport(ReportDocument):
+    """The result of the Airflow task: the report, and the hosts whose clocks are wrong."""
+
+    clocks: list[ReportedClock] = []
+
+
+def problems(report: Report, settings: Settings) -> list[RecordProblem]:
     """Return what needs attention, one sentence each."""
     found = [problem for each in report.findings if (problem := _with_record(each, settings.protection_max_age_s))]
-    found += [Problem(f"owner {name}", why) for name, why in report.broken_owners.items()]
+    found += [RecordProblem(f"owner {name}", why) for name, why in report.broken_owners.items()]
     limits = {"records": settings.max_protection_records, "spans": settings.max_protection_spans}
     return found + list(_near_limits(report.meta._asdict(), limits, settings.protection_limit_warning))
 
 
-def _with_record(found: Finding, max_age_s: int) -> Problem | None:
+def _with_record(found: RecordFinding, max_age_s: int) -> RecordProblem | None:
     name = shlex.quote(found.id)
     if found.outcome in _NEEDS_ATTENTION:
         problem = _NEEDS_ATTENTION[found.outcome].format(name=name, why=found.why)
-        return Problem(f"record {found.id} {found.outcome}", f"{_described(found)}: {problem}")
+        return RecordProblem(f"record {found.id} {found.outcome}", f"{_described(found)}: {problem}")
     if max_age_s and found.outcome in REMAINING and (found.age_s is None or found.age_s > max_age_s):
         allowed = f"older than the allowed {words(max_age_s)} (protection_max_age_s)"
-        return Problem(
+        return RecordProblem(
             f"record {found.id} too_old",
             f"{_described(found)}: {allowed}",
             _NEXT_STEP.format(name=name),
@@ -175,14 +194,14 @@ def _with_record(found: Finding, max_age_s: int) -> Problem | None:
     return None
 
 
-def _described(found: Finding) -> str:
+def _described(found: RecordFinding) -> str:
     return f"record {found.id!r} of owner type {found.owner}, {age(found.age_s)}"
 
 
-def _near_limits(used: Mapping[str, int], limits: Mapping[str, int], warning: float) -> Iterable[Problem]:
+def _near_limits(used: Mapping[str, int], limits: Mapping[str, int], warning: float) -> Iterable[RecordProblem]:
     for what, limit in limits.items():
         if limit and used[what] >= limit * warning:
-            yield Problem(
+            yield RecordProblem(
                 f"limit {what}",
                 f"protections: {used[what]} of at most {limit} {what} are in use",
                 f"release unneeded ones, or raise the setting max_protection_{what}",
@@ -274,7 +293,7 @@ class Reconciler:
                 {name: str(error) for name, error in self._owners.broken().items()},
             )
 
-    def _reconcile(self) -> Iterator[Finding]:
+    def _reconcile(self) -> Iterator[RecordFinding]:
         """Reconcile each record. Those that are moving come last, and are checked again a little later."""
         records = self._catalog.records()
         moving = {record.id: record for record in records if record.held_ts is not None}
@@ -283,7 +302,7 @@ class Reconciler:
             self._clock.sleep(A_MOVE_TAKES_S)
             yield from self._reconcile_moving(moving, self._catalog.records())
 
-    def _reconcile_moving(self, before: dict[str, Record], now: Iterable[Record]) -> Iterator[Finding]:
+    def _reconcile_moving(self, before: dict[str, Record], now: Iterable[Record]) -> Iterator[RecordFinding]:
         for record in now:
             if record.id in before:
                 moving = record.held_ts is not None and record.version != before[record.id].version
@@ -293,7 +312,7 @@ class Reconciler:
                     else self._reconcile_one(record)
                 )
 
-    def _reconcile_one(self, record: Record) -> Finding:
+    def _reconcile_one(self, record: Record) -> RecordFinding:
         """Raise only if the store can't be reached: a problem with one record must not stop the others."""
         try:
             return self._settle(record) if unfinished(record) else self._check_owner(record)
@@ -304,7 +323,7 @@ class Reconciler:
         except SweepflowError as error:
             return self._finding(record, Outcome.FAILED, str(error))
 
-    def _settle(self, record: Record) -> Finding:
+    def _settle(self, record: Record) -> RecordFinding:
         if being_verified(record, self._clock.now_ms(), self._settings.protection_pending_s):
             return self._finding(record, Outcome.PENDING, "it is being verified")
         if self._dry_run:
@@ -316,7 +335,7 @@ class Reconciler:
             return self._finding(settled, Outcome.PENDING, "its transaction is still open")
         return self._check_owner(settled)
 
-    def _check_owner(self, record: Record) -> Finding:
+    def _check_owner(self, record: Record) -> RecordFinding:
         if expired(record, self._clock.now_ms()):
             return self._release(record, "it has expired")
         asked = self._owners.ask(record)
@@ -324,10 +343,10 @@ class Reconciler:
             return self._release(record, "its owner has finished")
         return self._finding(record, _KEPT_FOR[asked.answer], asked.why)
 
-    def _release(self, record: Record, why: str) -> Finding:
+    def _release(self, record: Record, why: str) -> RecordFinding:
         if not self._dry_run:
             self._catalog.release(record.id, record.version)
         return self._finding(record, Outcome.RELEASED, why)
 
-    def _finding(self, record: Record, outcome: Outcome, why: str = "") -> Finding:
-        return Finding(record.id, record.meta_type, age_s(record, self._clock.now_ms()), outcome, why)
+    def _finding(self, record: Record, outcome: Outcome, why: str = "") -> RecordFinding:
+        return RecordFinding(record.id, record.meta_type, age_s(record, self._clock.now_ms()), outcome, why)

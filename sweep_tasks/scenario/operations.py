@@ -15,7 +15,7 @@ from sweep_tasks.encoding import read_var_long, read_var_signed_long
 from sweep_tasks.errors import AlreadyExists, BadValue, NotFound, SnapshotSwept, UnknownTable
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.model import DELETE_MARKER, MAX_TS, SENTINEL_TS, Cell, SweepStrategy, TableMetadata, TableRef, Version
-from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import read_cells_row
 from sweep_tasks.queue.progress import Progress
@@ -37,7 +37,7 @@ from sweep_tasks.scenario.outcomes import (
     ShardCount,
     StoredVersions,
     SweepTotals,
-    TableThreshold,
+    ThresholdOutcome,
 )
 from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.schema import PARKED, QUARANTINE, QUEUE_CELLS, QUEUE_TIMESTAMPS, TRANSACTIONS
@@ -297,7 +297,7 @@ class Operations:
         return CommitTimestamps({str(start): decided[start] for start in sorted(decided)})
 
     def threshold(self, table: TableRef) -> Outcome:
-        return TableThreshold(self._catalog.show(table).for_readers)
+        return ThresholdOutcome(self._catalog.show(table).for_readers)
 
     def queue(self) -> Outcome:
         rows = {cell.row for cell in self._cells(QUEUE_CELLS)}
@@ -335,7 +335,7 @@ def _check_commit(start: int, commit: int | None, also_aborted: bool) -> None:
         raise BadValue("commit", f"{commit} must be greater than the start, {start}")
 
 
-def _verdict(verdict: Verdict) -> Outcome:
+def _verdict(verdict: ProtectionVerdict) -> Outcome:
     return Accepted() if verdict.accepted else Refused(verdict.earliest)
 
 

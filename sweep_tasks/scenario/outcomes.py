@@ -95,7 +95,7 @@ class CommitTimestamps:
 
 
 @dataclass(frozen=True, slots=True)
-class TableThreshold:
+class ThresholdOutcome:
     """The threshold of a table for readers."""
 
     threshold: int
@@ -135,7 +135,7 @@ Outcome: TypeAlias = (
     | ScanTotals
     | StoredVersions
     | CommitTimestamps
-    | TableThreshold
+    | ThresholdOutcome
     | QueueRows
     | Failed
     | Document

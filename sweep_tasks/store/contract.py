@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from sweep_tasks import retries
 from sweep_tasks.errors import StoreBusy
 from sweep_tasks.model import (
     EVERYTHING,
@@ -43,7 +44,6 @@ Item = TypeVar("Item")
 Resume = TypeVar("Resume")
 
 DEFAULT_PAGE = 1_000
-_UPDATE_ATTEMPTS = 1_000
 _TRUNCATE_PAGE = 10_000
 _BYTES_COMPARED = 8
 
@@ -392,14 +392,14 @@ class Store(ABC):
         `change` may be called several times. If a response was lost, it may take effect more than once. If it returns
         the value it was given, nothing is written.
         """
-        for _ in range(_UPDATE_ATTEMPTS):
+        for _ in range(retries.REGISTER_UPDATE.attempts):
             current = self.read(table, [cell]).get(cell)
             wanted = change(current)
             if wanted == current or self.compare_and_set(table, cell.row, {cell.column: Change(current, wanted)}):
                 return wanted
         raise StoreBusy(
-            f"store: a register of {table} could not be updated, other writers changed it {_UPDATE_ATTEMPTS} times "
-            "meanwhile; retry later"
+            f"store: a register of {table} could not be updated, other writers changed it "
+            f"{retries.REGISTER_UPDATE.attempts} times meanwhile; retry later"
         )
 
     # --- housekeeping -------------------------------------------------------------------------------------------

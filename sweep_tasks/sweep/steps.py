@@ -1,72 +1,49 @@
 """The sweep of one shard as one list of steps, whichever engine carries them out.
 
-    publish → rejudge parked entries → protections → late entries → for each batch of the queue:
-    settle, judge, apply, park → clean → advance
+    publish → rejudge parked entries → read protections → late entries: settle, judge, apply, park, clean
+    → for each batch of the queue: settle, judge, apply, park, clean → advance
 
 The threshold is published before protections are read: a protection is either seen here, or sees the threshold. If all
 sweeping is paused, no step is done; a pause that comes later is noticed before the next batch. Tombstones are durable
 before the queue is cleaned, and the queue is cleaned before the progress passes it: a crash at any point only leaves
 work to repeat. Two sweeps of one shard at once do the same work twice and no harm.
 
-The steps that read and delete are carried out by an `Engine`: in this process (`engine.py`), or on Spark
-(`spark_jobs/shard.py`).
+The steps that read and delete are carried out by an `Engine` (`engine.py`). What both engines share, such as cleaning
+and advancing, is in `work.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, NamedTuple
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.processes import collected_seldom
+from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
-from sweep_tasks.queue.reader import Batch
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.engine import InProcess
+from sweep_tasks.sweep.engine import B, Engine, InProcess, S
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.summary import Counted, Summary
-from sweep_tasks.sweep.work import Judged, ShardWork
+from sweep_tasks.sweep.work import ShardWork
 from sweep_tasks.tables.activity import Written
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions.outcomes import ABORTED
 
 _KEEP_EVERY_MS = 60_000
 """A sweep that is killed leaves at most a minute of deletes uncounted."""
-PAUSED = "paused"
+PAUSED, BLOCKED, TOMBSTONES = "paused", "blocked", "tombstones"
+"""Why a run ends before everything is swept; a limit of its budget is another reason."""
 
 
-class Engine(Protocol):
-    """The steps that read and delete."""
+class Stop(NamedTuple):
+    """The start timestamp within a batch where the run must end, and why."""
 
-    def rejudge_parked(self) -> None:
-        """Judge parked entries that are due again."""
-
-    def sweep_late(self, progress: int) -> None:
-        """Judge and clean late entries below the progress. Their transactions checked too late and can't commit. Marks
-        lead to some; the rows of the grace period's partitions are read as well, since a writer marks a partition once.
-        Later entries are found by a table scan only. In the current partition, entries that a sweep has read are
-        decided, so an undecided one is late."""
-
-    def delete_aborted(self, progress: int, aborted: set[int]) -> None:
-        """Delete again what these aborted transactions may have written late into the current partition."""
-
-    def batches(self, begin: int) -> Iterator[Batch]:
-        """Read the queue above `begin`, up to the sweep timestamp."""
-        ...
-
-    def judge_batch(self, batch: Batch) -> Judged:
-        """Settle the transactions of a batch, judge its entries, apply the decisions, park and quarantine."""
-        ...
-
-    def count_left(self, batches: Iterator[Batch]) -> int:
-        """Count the entries after the batch that was blocked."""
-        ...
-
-    def count_cells(self) -> None:
-        """Record the number of distinct touched cells in the summary."""
+    at: int
+    why: str
 
 
 class ShardSweep:
@@ -79,10 +56,10 @@ class ShardSweep:
         clock: Clock,
         options: SweepOptions | None = None,
         counted: Counted | None = None,
-        engine: Callable[[ShardWork], Engine] = InProcess,
+        engine: Callable[[ShardWork], Engine[Any, Any]] = InProcess,
     ) -> None:
         self._work = ShardWork(store, strategy, shard, horizon, clock, options or SweepOptions(), counted or Counted())
-        self._engine = engine(self._work)
+        self._engine: Engine[Any, Any] = engine(self._work)
         self._pauses = Pauses(store)
 
     @property
@@ -91,23 +68,80 @@ class ShardSweep:
         return self._work.counted.written
 
     def run(self) -> Summary:
-        work, engine = self._work, self._engine
-        with at_work(strategy=work.strategy.value, shard=work.shard), collected_seldom():
-            if self._everything_is_paused():
-                return self._paused()
-            with work.timed("publish"):
-                work.publish()
-            with work.timed("parked"):
-                engine.rejudge_parked()
-            work.read_protections()
-            begin = work.read_progress()
-            with work.timed("late"):
-                engine.sweep_late(begin)
-            with work.timed("queue"):
-                self._sweep_queue(begin)
-            engine.count_cells()
+        with at_work(strategy=self._work.strategy.value, shard=self._work.shard), collected_seldom():
+            return self._paused() if self._everything_is_paused() else self._sweep(self._engine)
+
+    def _sweep(self, engine: Engine[B, S]) -> Summary:
+        work = self._work
+        with work.timed("publish"):
+            work.publish()
+        with work.timed("parked"):
+            engine.rejudge_parked()
+        protections = work.read_protections()
+        begin = work.read_progress()
+        with work.timed("late"):
+            for late in engine.late(begin, protections):
+                self._sweep_late(engine, late, begin, protections)
+        with work.timed("queue"):
+            self._finish_under_way(engine, begin)
+            batches = engine.batches(begin, protections)
+            for batch in batches:
+                work.summary.stopped = (
+                    PAUSED if self._apply_pauses() else self._sweep_batch(engine, batch, batches, protections)
+                )
+                if work.summary.stopped:
+                    break
+            else:
+                work.advance(work.horizon.sweep_ts - 1)
+        engine.count_cells()
+        work.keep_deleted()
+        return work.summary
+
+    def _sweep_late(self, engine: Engine[B, S], batch: B, progress: int, protections: Protections) -> None:
+        settled = engine.settle(batch)
+        if settled.blocked is not None:  # it committed after all: left in the queue
+            return
+        judged = engine.judge_apply_park(settled, None, protections)
+        self._work.clean(batch, progress, None)
+        self._work.summary.entries += judged
+
+    def _sweep_batch(self, engine: Engine[B, S], batch: B, rest: Iterator[B], protections: Protections) -> str | None:
+        """Sweep a batch. Return why the run ends here, or None to continue."""
+        work = self._work
+        settled = engine.settle(batch)
+        stop = self._stop(engine, settled)
+        stop_at = None if stop is None else stop.at
+        progress = batch.through if stop is None else stop.at - 1
+        judged = engine.judge_apply_park(settled, stop_at, protections)
+        work.clean(batch, progress, stop_at)
+        if progress is not None:
+            work.advance(progress)
+        self._count(judged)
+        if stop is not None:
+            if stop.why == BLOCKED:
+                work.summary.blocked += engine.count_left(settled, stop.at, rest)
+            return stop.why
+        # A run that ends inside a dedicated row would read that row again: it may end only where its progress is
+        # stored.
+        lasting = batch.through is not None or batch.completes_a_row
+        return work.spending.exhausted() if lasting else None
+
+    def _stop(self, engine: Engine[B, S], settled: S) -> Stop | None:
+        """Return the least start timestamp of a batch that this run can't handle, or None."""
+        over_cap = engine.first_over_cap(settled)
+        if over_cap is not None:
+            return Stop(over_cap, TOMBSTONES)
+        return None if settled.blocked is None else Stop(settled.blocked, BLOCKED)
+
+    def _count(self, judged: int) -> None:
+        """Count a batch that is done, and store and report the figures so far."""
+        work = self._work
+        work.summary.batches += 1
+        work.summary.entries += judged
+        work.spending.spend(judged)
+        if work.clock.now_ms() - work.kept_ms >= _KEEP_EVERY_MS:
             work.keep_deleted()
-            return work.summary
+        work.report("queue")
 
     def run_if_idle(self) -> Summary | None:
         """Do what `run` does for a shard that has nothing to do: advance the progress, without an engine. Return None
@@ -152,39 +186,7 @@ class ShardSweep:
         self._work.view.apply_pauses(standing.tables)
         return standing.everything is not None and not self._work.options.dry_run
 
-    def _sweep_queue(self, begin: int) -> None:
-        work = self._work
-        self._finish_under_way(begin)
-        batches = self._engine.batches(begin)
-        for batch in batches:
-            stopped = PAUSED if self._apply_pauses() else self._sweep_batch(batch)
-            if stopped == "blocked":
-                work.summary.blocked += self._engine.count_left(batches)
-            if stopped:
-                work.summary.stopped = stopped
-                return
-        work.advance(work.horizon.sweep_ts - 1)
-
-    def _sweep_batch(self, batch: Batch) -> str | None:
-        """Sweep a batch. Return why the run ends here, or None to continue."""
-        work = self._work
-        judged, stop_at, why = self._engine.judge_batch(batch)
-        progress = batch.through if stop_at is None else stop_at - 1
-        work.clean(batch, progress, stop_at)
-        if progress is not None:
-            work.advance(progress)
-        work.summary.batches += 1
-        work.summary.entries += judged
-        work.spending.spend(judged)
-        if work.clock.now_ms() - work.kept_ms >= _KEEP_EVERY_MS:
-            work.keep_deleted()
-        work.report("queue")
-        # A run that ends inside a dedicated row would read that row again: it may end only where its progress is
-        # stored.
-        lasting = batch.through is not None or batch.completes_a_row
-        return why or (work.spending.exhausted() if lasting else None)
-
-    def _finish_under_way(self, progress: int) -> None:
+    def _finish_under_way(self, engine: Engine[B, S], progress: int) -> None:
         """If the current partition is about to be completed, delete again what was aborted in it."""
         work = self._work
         if work.options.dry_run or not work.ends_under_way(progress):
@@ -192,4 +194,4 @@ class ShardSweep:
         outcomes = work.commits.outcomes(work.starts_passed(progress, fine(progress + 1) * FINE))
         aborted = {start for start, commit in outcomes.items() if commit == ABORTED}
         if aborted:
-            self._engine.delete_aborted(progress, aborted)
+            engine.delete_aborted(progress, aborted)

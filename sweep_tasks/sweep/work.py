@@ -1,6 +1,6 @@
-"""The state of one shard's sweep, and the effects that both engines share.
+"""The state of one shard's sweep, and the steps that both engines share.
 
-Cleaning, quarantining and advancing are implemented once, so that the engines can't differ in them.
+Publishing, cleaning, quarantining and advancing are implemented once, so that the engines can't differ in them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import NamedTuple
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.coordination.clock_history import ClockHistory
@@ -34,14 +33,6 @@ from sweep_tasks.transactions.outcomes import CommitTable
 
 LATE_PARTITIONS = 200
 _LATE_ENTRIES = 1_000
-
-
-class Judged(NamedTuple):
-    """The result of a batch: the number of judged entries, and the start timestamp where judging stopped, and why."""
-
-    entries: int
-    stop_at: int | None = None
-    why: str | None = None
 
 
 class ShardWork:
@@ -70,8 +61,6 @@ class ShardWork:
         self.reader = QueueReader(store, strategy, shard)
         self.spending = Spending(options.budget, clock)
         self.summary = Summary(strategy, shard, horizon.sweep_ts, options.dry_run)
-        self.protections = Protections.none()
-        """Set by `read_protections`, for entries of the queue. Parked entries are judged by records read after them."""
         self.phase = ""
         self.kept_ms = clock.now_ms()
         timestamps = TimestampService(store)
@@ -83,7 +72,12 @@ class ShardWork:
     # --- before judging -------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Raise the published threshold, then read the tables. A dry run publishes nothing."""
+        """Raise the published threshold, then read the tables. A dry run publishes nothing.
+
+        The job of an Airflow task does so as well, although the task has published before. That costs one serial read,
+        since a threshold that stands high enough is not written again. It keeps the order (publish, then read
+        protections) within one process: it does not depend on what a document says about another one.
+        """
         if not self.options.dry_run:
             Thresholds(self.store).raise_strategy(self.strategy, self.horizon.sweep_ts)
         self.view = SweepView.publish(self.store, self.horizon, self.options.dry_run)
@@ -92,8 +86,10 @@ class ShardWork:
             self.counted,
         )  # fmt: skip
 
-    def read_protections(self) -> None:
-        self.protections = ProtectionCatalog(self.store).protections()
+    def read_protections(self) -> Protections:
+        """Return the protections for entries of the queue. Must run after `publish`. Parked entries are judged by
+        records that are read after them."""
+        return ProtectionCatalog(self.store).protections()
 
     def read_progress(self) -> int:
         begin = self._progress.of(self.strategy, self.shard)

@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
+from sweep_tasks import retries
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.coordination.thresholds import PATIENCE_S, Announcements, TableThreshold, Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -38,7 +39,6 @@ from sweep_tasks.store.contract import Change, Store, every
 from sweep_tasks.store.schema import LEGACY_SWEEPS, SCAN_ROWS, scan_row
 
 _COUNT_PAGE = 10_000
-ATTEMPTS = 5
 
 
 class Count(NamedTuple):
@@ -244,7 +244,7 @@ class Catalog:
         incarnation of the table.
         """
         incarnation = None
-        for _ in range(ATTEMPTS):
+        for _ in range(retries.EMPTIED_TABLE.attempts):
             announced = self._announce(table, state, incarnation)
             incarnation = announced.incarnation
             mark = self._timestamps.fresh()
@@ -254,7 +254,8 @@ class Catalog:
             if self._decide(table, announced, decided):
                 return decided
         raise StoreBusy(
-            f"table: {table} could not be truncated or dropped, others rolled it back {ATTEMPTS} times; retry, or "
+            f"table: {table} could not be truncated or dropped, others rolled it back "
+            f"{retries.EMPTIED_TABLE.attempts} times; retry, or "
             "raise the setting emptying_wait_s",
             reason="emptying",
         )

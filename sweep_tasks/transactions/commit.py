@@ -135,7 +135,7 @@ class Committer:
         lease: HeldLease,
         writes: Writes,
         tables: TablesUsed,
-        protections: TransactionProtections | None = None,
+        protections: TransactionProtections,
     ) -> int:
         """Commit a transaction and return its commit timestamp.
 
@@ -242,7 +242,7 @@ class Committer:
             except StoreError as error:
                 raise CommitUnknown(start) from error
 
-    def _undo(self, start: int, writes: Writes, tables: TablesUsed, protections: TransactionProtections | None) -> None:
+    def _undo(self, start: int, writes: Writes, tables: TablesUsed, protections: TransactionProtections) -> None:
         """Remove our values, then our queue entries, so that a sweep still finds the values after a crash.
 
         If the store fails here too, values are left behind, which is harmless: the first reader that finds one stores

@@ -67,8 +67,8 @@ class Reader(ABC):
         return self.get_many(table, [cell]).get(cell)
 
     def get_many(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, bytes]:
-        self._check_open()
-        return self._read(as_table(table), cells)
+        self.check_open()
+        return self.read_cells(as_table(table), cells)
 
     def page(
         self,
@@ -82,8 +82,8 @@ class Reader(ABC):
 
         A page that is not the last may still have fewer cells than the limit, or none.
         """
-        self._check_open()
-        return self._read_page(as_table(table), Selection(rows, columns, limit, after))
+        self.check_open()
+        return self.read_page(as_table(table), Selection(rows, columns, limit, after))
 
     def scan(
         self, table: TableRef | str, rows: Span = EVERYTHING, columns: ColumnChoice = EVERYTHING
@@ -92,14 +92,16 @@ class Reader(ABC):
         return every(lambda after: self.page(table, rows, columns, after=after))
 
     @abstractmethod
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         """Fail if nothing can be read any more."""
 
     @abstractmethod
-    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]: ...
+    def read_cells(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+        """Read cells for `get_many`, which has checked that this is open."""
 
     @abstractmethod
-    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage: ...
+    def read_page(self, table: TableRef, selection: Selection) -> ValuePage:
+        """Read a page for `page`, which has checked that this is open."""
 
 
 class Snapshot(Reader):
@@ -111,13 +113,13 @@ class Snapshot(Reader):
         self._metadata: dict[TableRef, TableMetadata] = {}
         self.at = at
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         """A snapshot is always open."""
 
-    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+    def read_cells(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
         return {cell: version.value for cell, version in self.versions(table, cells).items() if not version.is_delete}
 
-    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage:
+    def read_page(self, table: TableRef, selection: Selection) -> ValuePage:
         found = self.version_page(table, *selection)
         return Page([(cell, version.value) for cell, version in found.items], found.resume)
 

@@ -7,14 +7,15 @@ well: a run fails exactly when reads are about to fail, and then its reports mat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
 
-from sweep_tasks.compaction.documents import Measurement, TableFigures
+from sweep_tasks.compaction.documents import Document, Measurement, RoundPlan, RoundReport, TableFigures
 from sweep_tasks.compaction.reports import near_failing, near_failing_runs, unread
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.errors import AirflowHasNone
 from sweep_tasks.orchestration.compacting import MEASURE, MEASURE_AGAIN, PLAN, REPORT
 from sweep_tasks.orchestration.names import COMPACTION, airflow_path
@@ -29,6 +30,8 @@ _RUNS = 10
 _PAGE = 100
 _RESULT = "return_value"
 _STEPS = (MEASURE, PLAN, MEASURE_AGAIN, REPORT)
+
+D = TypeVar("D", bound=Document)
 
 
 class TableLine(NamedTuple):
@@ -60,14 +63,6 @@ class Unread(NamedTuple):
     sentence: str
 
 
-class RoundReport(NamedTuple):
-    dry_run: bool
-    dropped: int
-    not_known: int
-    """Compactions of which it is not known how many tombstones they dropped."""
-    kept: Mapping[str, int]
-
-
 @dataclass(frozen=True, slots=True)
 class NodeTombstones:
     """The last measurement on a node, and the report of the round if there is one."""
@@ -80,11 +75,20 @@ class NodeTombstones:
     report: RoundReport | None = None
 
 
+class NodeRound(NamedTuple):
+    """The documents of the steps on one node; None for a step without one."""
+
+    measured: Measurement | None = None
+    plan: RoundPlan | None = None
+    measured_again: Measurement | None = None
+    report: RoundReport | None = None
+
+
 class Reported(NamedTuple):
-    """The run, the documents of its nodes, and how many nodes are left out."""
+    """The run, the round on each of its nodes, and how many nodes are left out."""
 
     run: DagRun | None
-    documents: list[Any]
+    rounds: list[NodeRound]
     left_out: int = 0
 
 
@@ -92,7 +96,7 @@ class Reported(NamedTuple):
 async def report(request: Request, airflow: Airflow) -> Response:
     found = await _last_reported(airflow)
     values = {
-        "nodes": by_node(found.documents),
+        "nodes": by_node(found.rounds),
         "run": found.run,
         "left_out": found.left_out,
         "dag": COMPACTION,
@@ -104,40 +108,50 @@ async def report(request: Request, airflow: Airflow) -> Response:
 # --- documents of the steps -------------------------------------------------------------------------------------------
 
 
-def by_node(documents: Iterable[Any]) -> dict[str, NodeTombstones]:
+def parse_round(results: Mapping[str, Any]) -> NodeRound:
+    """Parse the results of the steps on a node, by the name of the step."""
+    return NodeRound(
+        _parse(Measurement, results.get(MEASURE)),
+        _parse(RoundPlan, results.get(PLAN)),
+        _parse(Measurement, results.get(MEASURE_AGAIN)),
+        _parse(RoundReport, results.get(REPORT)),
+    )
+
+
+def _parse(model: type[D], result: Any) -> D | None:
+    """Return None for a document that is not valid: whoever may edit the DAG can change an XCom, and the other nodes
+    are shown all the same."""
+    try:
+        return None if result is None else model.model_validate(result)
+    except ValidationError:
+        return None
+
+
+def by_node(rounds: Iterable[NodeRound]) -> dict[str, NodeTombstones]:
     """Return the last measurement and the report of each node.
 
     Partitions near failing and unreadable files come from the measurement: a run that failed early has no report.
     """
-    nodes: dict[str, NodeTombstones] = {}
-    dense: dict[str, dict[str, list[float]]] = {}
-    for document in documents:
-        if not isinstance(document, dict) or "node" not in document:
-            continue
-        name = str(document["node"])
-        node = nodes.setdefault(name, NodeTombstones())
-        if "dropped" in document:
-            nodes[name] = replace(node, report=_report(document))
-        elif isinstance(document.get("tables"), dict) and document["at_s"] > node.at_s:
-            nodes[name] = _measurement(Measurement.model_validate(document), node.report)
-        elif isinstance(document.get("files"), list) and "compactions" in document:
-            dense[name] = _densities(document["files"])
-    return {name: _with_densities(nodes[name], dense.get(name)) for name in sorted(nodes)}
+    nodes = {}
+    for each in rounds:
+        known = next((document for document in each if document is not None), None)
+        if known is not None:
+            nodes[known.node] = _tombstones(each)
+    return dict(sorted(nodes.items()))
 
 
-def _measurement(measured: Measurement, report: RoundReport | None) -> NodeTombstones:
+def _tombstones(found: NodeRound) -> NodeTombstones:
+    measured = found.measured_again or found.measured
+    if measured is None:
+        return NodeTombstones(report=found.report)
     near = (NearFailing(each.table, each.token, near_failing(each)) for each in near_failing_runs(measured))
     return NodeTombstones(
         measured.at_s,
-        _lines(measured.tables),
+        _with_densities(_lines(measured.tables), found.plan),
         tuple(near),
         Unread(len(measured.unreadable), unread(measured.unreadable)) if measured.unreadable else None,
-        report,
+        found.report,
     )
-
-
-def _report(document: Mapping[str, Any]) -> RoundReport:
-    return RoundReport(document["dry_run"], document["dropped"], document["not_known"], document["kept"])
 
 
 def _lines(tables: Mapping[str, TableFigures]) -> tuple[TableLine, ...]:
@@ -150,23 +164,18 @@ def _lines(tables: Mapping[str, TableFigures]) -> tuple[TableLine, ...]:
     return tuple(sorted(lines, key=lambda line: -(line.droppable + line.waiting)))
 
 
-def _densities(files: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return the share of dense blocks of each dense file in a plan, by table."""
-    found: dict[str, list[float]] = {}
-    for each in files:  # some qualify for another reason, or are being compacted by the server
-        if each["reason"] == Reason.DENSE:
-            found.setdefault(str(each["table"]), []).append(float(each["ratio"]))
-    return found
-
-
-def _with_densities(node: NodeTombstones, dense: Mapping[str, list[float]] | None) -> NodeTombstones:
-    if dense is None:
-        return node
-    lines = (
+def _with_densities(lines: tuple[TableLine, ...], plan: RoundPlan | None) -> tuple[TableLine, ...]:
+    """Add the share of dense blocks of each dense file in the plan."""
+    if plan is None:
+        return lines
+    dense: dict[str | None, list[float]] = {}
+    for each in plan.files:  # some qualify for another reason, or are being compacted by the server
+        if each.reason is CandidateReason.DENSE:
+            dense.setdefault(each.table, []).append(each.ratio)
+    return tuple(
         line._replace(dense_files=len(dense.get(line.table, ())), densest=max(dense.get(line.table, ()), default=None))
-        for line in node.tables
+        for line in lines
     )
-    return replace(node, tables=tuple(lines))
 
 
 # --- reading the XComs of a run ---------------------------------------------------------------------------------------
@@ -217,13 +226,13 @@ async def _entries(airflow: AsUser, run: DagRun) -> list[XComEntry]:
 async def _read(airflow: AsUser, run: DagRun, entries: list[XComEntry]) -> Reported:
     groups = list(dict.fromkeys(entry.group for entry in entries))
     shown = set(groups[:MOST_NODES])
-    documents = []
+    results: dict[str, dict[str, Any]] = {}
     for entry in entries:
         if entry.group in shown:
             path = f"{_tasks(run)}/{segment(entry.task_id)}/xcomEntries/{_RESULT}"
             found = await airflow.call("GET", path, map_index=entry.map_index, deserialize=False, stringify=False)
-            documents.append(found["value"])
-    return Reported(run, documents, len(groups) - len(shown))
+            results.setdefault(entry.group, {})[entry.step] = found["value"]
+    return Reported(run, [parse_round(each) for each in results.values()], len(groups) - len(shown))
 
 
 def _tasks(run: DagRun) -> str:

@@ -22,11 +22,11 @@ from sweep_tasks.errors import StoreError
 from sweep_tasks.journal.journal import Journal, Note
 from sweep_tasks.metrics.exporters import CONTENT_TYPE, as_text, exposition
 from sweep_tasks.metrics.samples import History, PastRun, history
-from sweep_tasks.metrics.tally import KEPT_MS
+from sweep_tasks.metrics.tally import KEPT_MS, SWEEP, line_of, swept_strategy
 from sweep_tasks.metrics.values import DOWN
 from sweep_tasks.orchestration.names import TARGETED_SWEEP, airflow_path
 from sweep_tasks.store.contract import Store
-from sweep_tasks.texts import short
+from sweep_tasks.texts import short, shortest
 from sweep_tasks.web.actions import opened_store
 from sweep_tasks.web.rendering import grouped, rendered
 from sweep_tasks.web.rights import Allowed, verified_message
@@ -239,8 +239,7 @@ def heat_cell(shard: ShardStatus, allowed: int) -> HeatCell:
         return HeatCell(shard.shard, "unknown", "?", f"{shard.strategy} shard {shard.shard}: lag not known")
     least = "at least " if shard.lag_at_least else ""
     label = f"{shard.strategy} shard {shard.shard}: {least}{short(lag)} behind, {short(allowed)} allowed"
-    number, unit = short(lag).split()[:2]
-    return HeatCell(shard.shard, level(lag / allowed), number + unit[0], label)
+    return HeatCell(shard.shard, level(lag / allowed), shortest(lag), label)
 
 
 def level(share: float) -> str:
@@ -265,10 +264,10 @@ def charts(past: History, now_ms: int, strategies: Mapping[str, StrategyStatus])
     times = range(min(points), max(now_ms, min(points) + 1), step_ms)
     work = [points[at].work if at in points else {} for at in times]
     samples = [points[at].sample if at in points else None for at in times]
-    swept = sorted({name.partition(":")[2] for each in work for name in each if name.startswith("sweep:")})
+    swept = sorted({strategy for each in work for name in each if (strategy := swept_strategy(name)) is not None})
     throughput: dict[str, list[float | None]] = {
-        strategy: [*(each.get(f"sweep:{strategy}", {}).get("entries", 0) * 60 / past.step_s for each in work), None]
-        for strategy in swept
+        strategy: [*(each.get(line, {}).get("entries", 0) * 60 / past.step_s for each in work), None]
+        for strategy, line in ((each, line_of(SWEEP, each)) for each in swept)
     }
     backlog: dict[str, list[float | None]] = {
         name: [

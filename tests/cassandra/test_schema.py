@@ -17,7 +17,7 @@ from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import Cell, TableMetadata, TableRef, TableState, Version
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.address import CassandraAddress
-from sweep_tasks.store.cassandra.catalog import CATALOG, Catalog
+from sweep_tasks.store.cassandra.catalog import CATALOG, CassandraCatalog
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.schema import initialise
@@ -81,7 +81,7 @@ def test_marks_of_an_older_store_move_into_the_catalog(keyspace: str) -> None:
     kept, dropped = TableRef.parse("app.kept"), TableRef.parse("app.dropped")
     connection = Connection(address, SETTINGS)
     try:
-        catalog = Catalog(connection, SETTINGS.cassandra_gc_grace_s)
+        catalog = CassandraCatalog(connection, SETTINGS.cassandra_gc_grace_s)
         for table in (kept, dropped):
             catalog.add(table, TableMetadata(), None)
         marks = {old_mark(kept): var_long(70), old_mark(dropped): var_long(80)}

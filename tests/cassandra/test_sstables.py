@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.sstable_statistics import with_spark
-from sweep_tasks.compaction.node_files import Order, measure_files
+from sweep_tasks.compaction.node_files import RoundContext, measure_files
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import SSTableGone, SSTableUnreadable
 from sweep_tasks.local.cassandra_node import SSTABLEDUMP, SSTABLEMETADATA
@@ -250,7 +250,7 @@ class TestATableWithoutCompression:
 def test_many_files_are_measured_by_a_spark_job(files: Files, spark: SparkSession, tmp_path: Path) -> None:
     keyspace = files.place.keyspace
     tables = [PhysicalTable(keyspace, physical_name(files.store, table), 0, {}) for table in (ITEMS, SWEPT)]
-    order = Order(
+    order = RoundContext(
         node=Node("one", (files.place.cluster.data_folder(1),), HERE, files.tools),
         tables={table.qualified: table for table in tables},
         now_s=files.began_s + 1_000,

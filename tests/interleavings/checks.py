@@ -15,7 +15,7 @@ from sweep_tasks.errors import SnapshotSwept
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy
-from sweep_tasks.protection.catalog import Verdict
+from sweep_tasks.protection.catalog import ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Record, State
 from sweep_tasks.queue.encoding import FINE
 from sweep_tasks.queue.progress import QUEUES, Progress
@@ -233,7 +233,7 @@ def _promises(positions: tuple[Position, ...]) -> Iterator[Record]:
 
 
 def _is_accepted(position: Position) -> bool:
-    return isinstance(position.result, Verdict) and position.result.accepted
+    return isinstance(position.result, ProtectionVerdict) and position.result.accepted
 
 
 def _keeps(record: Record, cell: Cell, t: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from sweep_tasks.coordination.thresholds import Announcements, TableThreshold
 from sweep_tasks.model import TableMetadata, TableRef, TableState
-from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.store.memory import MemoryStore, MemoryTable
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions.commit import Committer
@@ -112,10 +112,10 @@ def a_reader_does_not_mind_an_announcement(patch: Patch) -> None:
 
 @found_in("truncate and protect")
 def a_protector_does_not_mind_an_announcement(patch: Patch) -> None:
-    def look(self: ProtectionCatalog, record: Any) -> Verdict:
+    def look(self: ProtectionCatalog, record: Any) -> ProtectionVerdict:
         found = self._thresholds.of_tables(self._covered(record)[0]).values()
         earliest = max((each.for_readers for each in found), default=0)
-        return Verdict(True) if record.ts >= earliest else Verdict(False, earliest)
+        return ProtectionVerdict(True) if record.ts >= earliest else ProtectionVerdict(False, earliest)
 
     patch.setattr(ProtectionCatalog, "check_thresholds", look)
 
@@ -123,7 +123,7 @@ def a_protector_does_not_mind_an_announcement(patch: Patch) -> None:
 @found_in("truncate and protect")
 def a_protector_checks_before_it_is_recorded(patch: Patch) -> None:
     begin, look = ProtectionCatalog.begin, ProtectionCatalog.check_thresholds
-    checked: dict[str, Verdict] = {}
+    checked: dict[str, ProtectionVerdict] = {}
 
     def early(self: ProtectionCatalog, record: Any) -> Any:
         checked[record.id] = look(self, record)

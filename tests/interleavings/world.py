@@ -14,7 +14,7 @@ from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import AlreadySwept
 from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
@@ -155,20 +155,20 @@ def settle() -> Actor:
 def protect_in_transaction(ts: int, name: str = "r") -> Actor:
     wanted = record(name, ts)
 
-    def work(store: Store) -> Verdict:
+    def work(store: Store) -> ProtectionVerdict:
         try:
             _in_transaction(store, lambda tx: tx.protect(*wanted.targets, id=name, ts=ts, mode=wanted.mode))
         except AlreadySwept:
-            return Verdict(False)
-        return Verdict(True)
+            return ProtectionVerdict(False)
+        return ProtectionVerdict(True)
 
     return Actor(f"protect {name} {ts} in a transaction", work, wanted, commits=True)
 
 
 def release_in_transaction(name: str = "r") -> Actor:
-    def work(store: Store) -> Verdict:
+    def work(store: Store) -> ProtectionVerdict:
         _in_transaction(store, lambda tx: tx.release(name))
-        return Verdict(True)
+        return ProtectionVerdict(True)
 
     return Actor(f"release {name} in a transaction", work, lets_go_of=name, commits=True)
 

@@ -19,19 +19,18 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import OutcomeUnknown
 from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
-from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
 from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
 from sweep_tasks.queue.reader import Batch, QueueReader
 from sweep_tasks.queue.writer import QueueCleaner, QueueWriter
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep import judging, rules, run
+from sweep_tasks.sweep import engine, judging, rules, run
 from sweep_tasks.sweep.actions import Actions
-from sweep_tasks.sweep.engine import InProcess
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.rules import Entry
-from sweep_tasks.sweep.steps import ShardSweep
+from sweep_tasks.sweep.steps import BLOCKED, ShardSweep, Stop
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.sweep.work import ShardWork
 from sweep_tasks.transactions.commit import Committer
@@ -145,31 +144,30 @@ def leases_ignored(patch: Patch) -> None:
 
 @MISTAKES.planted(Stopping, after=6)
 def commit_at_the_sweep_timestamp_is_not_blocked(patch: Patch) -> None:
-    stop = InProcess._stop
+    least = engine.least_blocked
 
-    def lenient(self: InProcess, entries: Any, outcomes: dict[int, int]) -> Any:
-        limit = self._work.horizon.sweep_ts
-        return stop(self, entries, {start: commit for start, commit in outcomes.items() if commit != limit})
+    def lenient(outcomes: Any, sweep_ts: int) -> int | None:
+        return least(outcomes, sweep_ts + 1)
 
-    patch.setattr(InProcess, "_stop", lenient)
+    patch.setattr(engine, "least_blocked", lenient)
 
 
 @MISTAKES.planted(Stopping, after=6)
 def nothing_is_ever_blocked(patch: Patch) -> None:
-    patch.setattr(InProcess, "_stop", lambda self, entries, outcomes: (None, None))
+    patch.setattr(ShardSweep, "_stop", lambda self, engine, settled: None)
 
 
 @MISTAKES.planted(Stopping, after=4)
 def progress_passes_the_blocked_entry(patch: Patch) -> None:
-    stop = InProcess._stop
+    find = ShardSweep._stop
 
-    def one_too_far(self: InProcess, entries: Any, outcomes: dict[int, int]) -> Any:
-        at, why = stop(self, entries, outcomes)
-        if why == "blocked" and at is not None:
-            self._work.advance(at)
-        return at, why
+    def one_too_far(self: ShardSweep, engine: Any, settled: Any) -> Stop | None:
+        stop = find(self, engine, settled)
+        if stop is not None and stop.why == BLOCKED:
+            self._work.advance(stop.at)
+        return stop
 
-    patch.setattr(InProcess, "_stop", one_too_far)
+    patch.setattr(ShardSweep, "_stop", one_too_far)
 
 
 @MISTAKES.planted(Crashing, after=5)
@@ -374,14 +372,14 @@ def an_entry_that_waits_again_is_removed_from_the_parking(patch: Patch) -> None:
 
 @MISTAKES.planted(Refused, after=5)
 def a_protection_is_accepted_without_a_check(patch: Patch) -> None:
-    patch.setattr(ProtectionCatalog, "check_thresholds", lambda self, record: Verdict(True))
+    patch.setattr(ProtectionCatalog, "check_thresholds", lambda self, record: ProtectionVerdict(True))
 
 
 @HARD_TO_FIND.planted(Racing, after=102)
 def a_protection_is_checked_before_it_is_stored(patch: Patch) -> None:
     """`tests/properties/test_interleavings.py` finds it directly."""
 
-    def hasty(self: ProtectionCatalog, record: Record) -> Verdict:
+    def hasty(self: ProtectionCatalog, record: Record) -> ProtectionVerdict:
         verdict = self.check_thresholds(record)
         if verdict.accepted:
             self.accept(self.begin(record))
@@ -426,10 +424,10 @@ def writers_never_check(patch: Patch) -> None:
 def values_before_queue_entries(patch: Patch) -> None:
     commit = Committer.commit
 
-    def hasty(self: Committer, start: int, lease: Any, writes: Any, tables: Any) -> int:
+    def hasty(self: Committer, start: int, lease: Any, writes: Any, tables: Any, protections: Any) -> int:
         if lease.stamp(start):
             self.store.put(start, writes)
-        return commit(self, start, lease, writes, tables)
+        return commit(self, start, lease, writes, tables, protections)
 
     patch.setattr(Committer, "commit", hasty)
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from sweep_tasks import retries
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store import Store
 from sweep_tasks.store.schema import PROTECTIONS, THRESHOLDS
-from sweep_tasks.tables import catalog
 from tests.interleavings.emptying import EMPTYING, NEW, write
 from tests.interleavings.emptying import WIDER as EMPTYING_WIDER
 from tests.interleavings.emptying import Scenario as Emptying
@@ -49,9 +49,13 @@ def test_no_order_of_calls_of_three_processes_breaks_an_invariant(name: str) -> 
     no_violation(THREE[name]())
 
 
+TWO_ATTEMPTS = retries.RetryRule(0, 0, attempts=2)
+"""Two processes that take over from each other would continue for long."""
+
+
 @pytest.mark.parametrize("name", EMPTYING)
 def test_no_order_of_calls_during_a_truncation_breaks_an_invariant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "ATTEMPTS", 2)  # two processes that take over from each other would continue for long
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
     no_violation(EMPTYING[name]())
 
 
@@ -138,7 +142,7 @@ def test_a_writer_that_checks_before_its_entries_are_queued_is_found() -> None:
 def test_an_order_of_truncation_that_breaks_an_invariant_is_found_when(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
     scenario = EMPTYING[REVERSED[name].scenario]()
     REVERSED[name].plant(monkeypatch)
     with pytest.raises(Violation, match=r"\n1\. "):

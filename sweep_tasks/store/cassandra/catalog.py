@@ -29,7 +29,7 @@ _LEASE_GRACE_S = 300
 """Short, because a lease that reappears expires anyway. Every transaction leaves a tombstone that all sweeps read."""
 
 
-class Catalog:
+class CassandraCatalog:
     """The catalog rows of a keyspace."""
 
     def __init__(self, connection: Connection, gc_grace_s: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cassandra.query import BatchStatement, BatchType, PreparedStatement
 
+from sweep_tasks import retries
 from sweep_tasks.errors import OutcomeUnknown, StoreBusy
 from sweep_tasks.model import Cell
 from sweep_tasks.store.cassandra.connection import Connection
@@ -21,8 +22,6 @@ _VERSION = -1
 """The complement of version 0, at which AtlasDB stores such values."""
 _SET = f"UPDATE {{t}} USING TTL ? SET value = ? WHERE key = ? AND column1 = ? AND column2 = {_VERSION} IF value = ?"
 _REMOVE = f"DELETE FROM {{t}} WHERE key = ? AND column1 = ? AND column2 = {_VERSION} IF EXISTS"
-_UPDATE_ATTEMPTS = 1_000
-_UNANSWERED_ATTEMPTS = 5
 _ROWS_AT_ONCE = 100
 _COLUMNS_AT_ONCE = 100
 
@@ -111,7 +110,7 @@ class Registers:
         guessed = key in self._last_seen
         current = self._last_seen[key] if guessed else self._current(name, cell)
         unanswered = 0
-        for _ in range(_UPDATE_ATTEMPTS):
+        for _ in range(retries.REGISTER_UPDATE.attempts):
             try:
                 wanted = change(current)
             except Exception:
@@ -126,7 +125,7 @@ class Registers:
                     answer = self._connection.requests.decide(statement.bind((0, wanted, *cell, current))).one()
                 except OutcomeUnknown:
                     unanswered += 1
-                    if unanswered == _UNANSWERED_ATTEMPTS:
+                    if unanswered == retries.UNANSWERED_UPDATE.attempts:
                         raise
                 else:
                     if answer.applied:
@@ -136,8 +135,8 @@ class Registers:
                     continue
             guessed, current = False, self._current(name, cell)
         raise StoreBusy(
-            f"store: a register could not be updated, other writers changed it {_UPDATE_ATTEMPTS} times meanwhile; "
-            "retry later"
+            "store: a register could not be updated, other writers changed it "
+            f"{retries.REGISTER_UPDATE.attempts} times meanwhile; retry later"
         )
 
     def _current(self, name: str, cell: Cell) -> bytes | None:

@@ -15,7 +15,7 @@ from sweep_tasks.encoding import stored_long
 from sweep_tasks.errors import BadValue, NotInitialised, OtherSchema, StoreError
 from sweep_tasks.model import TableRef
 from sweep_tasks.store.cassandra.address import CassandraAddress
-from sweep_tasks.store.cassandra.catalog import CATALOG, Catalog, quoted
+from sweep_tasks.store.cassandra.catalog import CATALOG, CassandraCatalog, quoted
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.schema import MARKS_MOVE_AT, STEPS, THRESHOLDS, Step, old_mark
@@ -27,7 +27,7 @@ def initialise(address: CassandraAddress, settings: Settings, steps: Sequence[St
     try:
         _create_keyspace(connection, settings)
         connection.check_levels()
-        catalog = Catalog(connection, settings.cassandra_gc_grace_s)
+        catalog = CassandraCatalog(connection, settings.cassandra_gc_grace_s)
         catalog.create()
         found = catalog.version()
         if found > len(steps):
@@ -47,13 +47,13 @@ def initialise(address: CassandraAddress, settings: Settings, steps: Sequence[St
         connection.close()
 
 
-def _old_marks(connection: Connection, catalog: Catalog, tables: Collection[TableRef]) -> dict[TableRef, int]:
+def _old_marks(connection: Connection, catalog: CassandraCatalog, tables: Collection[TableRef]) -> dict[TableRef, int]:
     _, name = catalog.in_use(THRESHOLDS)
     found = Registers(connection).read(name, [old_mark(table) for table in tables])
     return {table: stored_long(found.get(old_mark(table))) for table in tables}
 
 
-def check(connection: Connection, catalog: Catalog, steps: Sequence[Step] = STEPS) -> None:
+def check(connection: Connection, catalog: CassandraCatalog, steps: Sequence[Step] = STEPS) -> None:
     """Fail unless the store has exactly the schema version of this program."""
     keyspace = connection.keyspace()
     found = catalog.version() if keyspace and CATALOG in keyspace.tables else 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
+from sweep_tasks import retries
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import (
@@ -30,7 +31,7 @@ from sweep_tasks.model import (
     VersionRange,
 )
 from sweep_tasks.store.cassandra.address import CassandraAddress
-from sweep_tasks.store.cassandra.catalog import Catalog, physical_tables
+from sweep_tasks.store.cassandra.catalog import CassandraCatalog, physical_tables
 from sweep_tasks.store.cassandra.cells import Cells
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
@@ -53,9 +54,6 @@ from sweep_tasks.store.contract import (
 Result = TypeVar("Result")
 FreshTimestamp = Callable[[], int]
 
-_TABLE_ATTEMPTS = 20
-_TABLE_PAUSE_S = 0.25
-
 
 class CassandraStore(Store):
     """The store in one keyspace of a cluster."""
@@ -69,7 +67,7 @@ class CassandraStore(Store):
         """`fresh_timestamps` is called with this store, because the timestamp service may keep its state in it."""
         self.connection = Connection(address, settings)
         try:
-            self.catalog = Catalog(self.connection, settings.cassandra_gc_grace_s)
+            self.catalog = CassandraCatalog(self.connection, settings.cassandra_gc_grace_s)
             check(self.connection, self.catalog)
             self.connection.check_levels()
         except BaseException:
@@ -272,7 +270,7 @@ class CassandraStore(Store):
         If a node does not know a physical table, the table was dropped, and its name is looked up again; or the table
         is new, and the node will learn of it soon.
         """
-        for attempt in range(_TABLE_ATTEMPTS):
+        for attempt in range(retries.UNKNOWN_TABLE.attempts):
             names = {table: self.catalog.in_use(table)[1] for table in tables}
             try:
                 return call(names)
@@ -280,7 +278,7 @@ class CassandraStore(Store):
                 for table in tables:
                     self.catalog.forget(table)
                 if attempt:
-                    time.sleep(_TABLE_PAUSE_S)
+                    time.sleep(retries.UNKNOWN_TABLE.pause_s(attempt))
         raise StoreUnavailable(
             "store: a node does not know a table that exists; check with 'nodetool describecluster' that all nodes "
             "have the same schema"

@@ -122,6 +122,8 @@ class _Using:
     """A block that uses the connection of this thread, inside the gate.
 
     It is not a generator, because every call of a store runs it and a generator costs as much as a small statement.
+    A kind of block may define `take`, `begin` and `release`: which connection it uses, its first statement, and how it
+    leaves the connection.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -131,12 +133,12 @@ class _Using:
     def __enter__(self) -> sqlite3.Connection:
         self._lock.acquire()
         try:
-            held = self._held = self._take()
+            held = self._held = self.take()
             held.uses += 1
             try:
-                self._begin(held)
+                self.begin(held)
             except BaseException:
-                self._release(held)
+                self.release(held)
                 raise
         except BaseException as error:
             self._lock.release()
@@ -145,29 +147,29 @@ class _Using:
         return held.connection
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._release(self._held)
+        self.release(self._held)
         self._lock.release()
         if error is not None:
             self._connections.explain(error)
 
-    def _take(self) -> _Held:
+    def take(self) -> _Held:
         return self._connections.of_thread()
 
-    def _begin(self, held: _Held) -> None:
+    def begin(self, held: _Held) -> None:
         held.wait_for_locks(self._connections.busy_timeout_ms)
 
-    def _release(self, held: _Held) -> None:
+    def release(self, held: _Held) -> None:
         held.uses -= 1
 
 
 class _Creating(_Using):
     """A block with its own connection, which creates the file if necessary."""
 
-    def _take(self) -> _Held:
+    def take(self) -> _Held:
         self._owner = _Owner()
         return self._connections.open("rwc", self._owner)
 
-    def _release(self, held: _Held) -> None:
+    def release(self, held: _Held) -> None:
         self._connections.drop(held)
 
 
@@ -199,7 +201,7 @@ class _Locking(_Using):
                 if time.monotonic() >= give_up_at:
                     raise
 
-    def _begin(self, held: _Held) -> None:
+    def begin(self, held: _Held) -> None:
         held.wait_for_locks(0)
         held.sync(self._durability)
         held.connection.execute(self._statement)

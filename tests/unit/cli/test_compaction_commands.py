@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sweep_tasks.cli.compaction import WORDS
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.sstables.statistics_file import BadLine
 from tests.support.command import Answer, sweepflow, sweepflow_process
 
@@ -89,7 +89,7 @@ def test_text_output_is_a_table_with_escaped_names(stats: Path) -> None:
     assert answer.code == 0
     assert r"[red]a\x1b[31m" in answer.out
     words = " ".join(answer.out.replace("│", " ").split())
-    for shown in ("(100.0%)", "(0.0%)", WORDS[Reason.DENSE], WORDS[Reason.BELOW_THRESHOLD]):
+    for shown in ("(100.0%)", "(0.0%)", WORDS[CandidateReason.DENSE], WORDS[CandidateReason.BELOW_THRESHOLD]):
         assert shown in words
     assert re.findall(r"\d+", answer.out.splitlines()[-1]) == ["1", "2"]
 

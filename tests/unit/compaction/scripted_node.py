@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep_tasks.compaction.execution import Patience
-from sweep_tasks.compaction.node_files import Order, in_threads, measure_files
+from sweep_tasks.compaction.node_files import RoundContext, in_threads, measure_files
 from sweep_tasks.config import Settings
 from sweep_tasks.model import TableRef
 from sweep_tasks.sstables.dump import Tools
@@ -99,7 +99,7 @@ class ScriptedNode:
         )
         table = PhysicalTable("ks", "t", 0, STCS, TableRef("shop", "orders"))
         statistics_file = tmp / "cache" / "compaction" / "one.jsonl"
-        self.order = Order(self.node, {TABLE: table}, NOW_S, tmp / "cache", statistics_file)
+        self.order = RoundContext(self.node, {TABLE: table}, NOW_S, tmp / "cache", statistics_file)
         self.settings = Settings(cache_folder=tmp / "cache", compaction_wait_s=0, compaction_dense_tombstones=5)
         self.compactions([])
         self.work(IDLE)
@@ -151,7 +151,7 @@ class ScriptedNode:
         os.utime(data, ns=(1, 1_000 + number))
         return data
 
-    def measured(self) -> Order:
+    def measured(self) -> RoundContext:
         """Measure the current files, as a round does first."""
         measure_files(self.order, self.settings, in_threads(1))
         return self.order
@@ -159,7 +159,7 @@ class ScriptedNode:
     def with_settings(self, **more: Any) -> Settings:
         return self.settings.model_copy(update=more)
 
-    def order_at(self, now_s: int) -> Order:
+    def order_at(self, now_s: int) -> RoundContext:
         return replace(self.order, now_s=now_s)
 
 

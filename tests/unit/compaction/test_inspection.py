@@ -9,7 +9,7 @@ import pytest
 
 from sweep_tasks.compaction.execution import NodeState, inspect_and_plan
 from sweep_tasks.compaction.proof import Blocker
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.errors import BadValue
 from sweep_tasks.sstables.statistics import thresholds_in
 from tests.unit.compaction.scripted_node import REPAIRING, TABLE, ScriptedNode, stretch
@@ -57,7 +57,7 @@ def test_a_table_that_the_server_is_about_to_compact_is_left_to_it(node: Scripte
     node.measured()
     node.work(f"pending tasks 1\n- {TABLE}: 1\n")
     found = look(node)
-    assert [each.reason for each in found.verdicts] == [Reason.PENDING]
+    assert [each.reason for each in found.verdicts] == [CandidateReason.PENDING]
     assert (found.plan.compactions, blockers(found)) == ((), [Blocker.SERVER_BUSY])
 
 

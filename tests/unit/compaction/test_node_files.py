@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep_tasks.compaction.node_files import Order, in_threads, measure_files
+from sweep_tasks.compaction.node_files import RoundContext, in_threads, measure_files
 from sweep_tasks.errors import BadValue
 from tests.unit.compaction.scripted_node import ScriptedNode
 
@@ -19,7 +19,7 @@ def node(tmp_path: Path) -> ScriptedNode:
     return node
 
 
-def with_folders(node: ScriptedNode, *more: Path) -> Order:
+def with_folders(node: ScriptedNode, *more: Path) -> RoundContext:
     return replace(node.order, node=replace(node.node, data=(*node.node.data, *more)))
 
 

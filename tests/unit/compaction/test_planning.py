@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from sweep_tasks.compaction.planning import CompactionPlan, EarlierAttempts, cause_of, planned, with_all_blocked
 from sweep_tasks.compaction.proof import Blocker, KnownFile, TableFiles, droppable_in
-from sweep_tasks.compaction.rules import Density, Reason, Verdict
+from sweep_tasks.compaction.rules import AssessedFile, CandidateReason, Density
 from sweep_tasks.sstables.nodes import FileMetadata
 from tests.unit.compaction.file_facts import TABLE, known, path, table
 
 A, B, C, OLD = path("a"), path("b"), path("c"), path("old")
 
 
-def verdict(file: str, rank: int | None, reason: Reason = Reason.DENSE) -> Verdict:
-    return Verdict(file, TABLE, Density(1, 1), reason, rank=rank)
+def verdict(file: str, rank: int | None, reason: CandidateReason = CandidateReason.DENSE) -> AssessedFile:
+    return AssessedFile(file, TABLE, Density(1, 1), reason, rank=rank)
 
 
 def dense(name: str, written: int, at: int = 1, **more: Any) -> KnownFile:
@@ -28,7 +28,9 @@ def dense(name: str, written: int, at: int = 1, **more: Any) -> KnownFile:
     )
 
 
-def plan(files: dict[str, KnownFile], *verdicts: Verdict, budget: int = 1_000, fruitless: Any = None) -> CompactionPlan:
+def plan(
+    files: dict[str, KnownFile], *verdicts: AssessedFile, budget: int = 1_000, fruitless: Any = None
+) -> CompactionPlan:
     return planned(verdicts, {TABLE: table(files)}, budget, EarlierAttempts(fruitless or {}))
 
 
@@ -50,7 +52,11 @@ def test_candidates_that_need_the_same_old_file_are_compacted_together() -> None
 
 
 def test_ineligible_files_are_not_examined() -> None:
-    found = plan({A: dense("a", 100)}, verdict(A, None, Reason.BELOW_THRESHOLD), verdict(A, None, Reason.PENDING))
+    found = plan(
+        {A: dense("a", 100)},
+        verdict(A, None, CandidateReason.BELOW_THRESHOLD),
+        verdict(A, None, CandidateReason.PENDING),
+    )
     assert found == CompactionPlan((), ())
 
 
@@ -79,48 +85,50 @@ def test_one_that_would_make_an_earlier_compaction_too_large_waits_for_the_next_
 
 def test_a_candidate_justified_by_reads_only_never_enlarges_an_earlier_compaction() -> None:
     files = {A: dense("a", 100), B: dense("b", 200), OLD: known("old", FileMetadata(1, 50))}
-    found = plan(files, verdict(A, 1), verdict(B, 2, Reason.READ))
+    found = plan(files, verdict(A, 1), verdict(B, 2, CandidateReason.READ))
     assert [set(each.files) for each in found.compactions] == [{A, OLD}]
     assert blockers(found) == {B: Blocker.NEXT_ROUND}
-    alone = plan({A: dense("a", 100, 1), B: dense("b", 100, 2)}, verdict(A, 1), verdict(B, 2, Reason.READ))
+    alone = plan({A: dense("a", 100, 1), B: dense("b", 100, 2)}, verdict(A, 1), verdict(B, 2, CandidateReason.READ))
     assert [each.candidate for each in alone.compactions] == [A, B]
 
 
 def test_a_blocked_candidate_is_reported_with_what_stays_in_it() -> None:
     young = known("a", FileMetadata(1, 1), waiting=70, until_s=900)
-    (found,) = plan({A: young}, verdict(A, 1, Reason.LONG_RUN)).blocked
+    (found,) = plan({A: young}, verdict(A, 1, CandidateReason.LONG_RUN)).blocked
     assert (found.by.blocker, found.by.until_s, found.tombstones, found.waiting) == (Blocker.GC_GRACE, 900, 0, 70)
 
 
 def test_a_blocked_file_that_is_compacted_with_a_later_one_is_not_reported_as_kept() -> None:
     files = {A: known("a", FileMetadata(50, 50), waiting=70), B: dense("b", 200)}
-    found = plan(files, verdict(A, 1, Reason.LONG_RUN), verdict(B, 2))
+    found = plan(files, verdict(A, 1, CandidateReason.LONG_RUN), verdict(B, 2))
     assert ([set(each.files) for each in found.compactions], found.blocked) == ([{A, B}], ())
 
 
 class TestAFileThatTheServerIsAboutToCompact:
-    def pending(self, file: str, otherwise: Reason) -> Verdict:
-        return replace(verdict(file, None, Reason.PENDING), if_not_pending=otherwise)
+    def pending(self, file: str, otherwise: CandidateReason) -> AssessedFile:
+        return replace(verdict(file, None, CandidateReason.PENDING), if_not_pending=otherwise)
 
-    @pytest.mark.parametrize("otherwise", [Reason.DENSE, Reason.LONG_RUN, Reason.OVERLAP, Reason.READ])
-    def test_is_kept_by_that_whatever_makes_it_worth_it(self, otherwise: Reason) -> None:
+    @pytest.mark.parametrize(
+        "otherwise", [CandidateReason.DENSE, CandidateReason.LONG_RUN, CandidateReason.OVERLAP, CandidateReason.READ]
+    )
+    def test_is_kept_by_that_whatever_makes_it_worth_it(self, otherwise: CandidateReason) -> None:
         found = plan({A: dense("a", 100)}, self.pending(A, otherwise))
         (stopped,) = found.blocked
         assert (found.compactions, stopped.by.blocker, stopped.reason) == ((), Blocker.SERVER_BUSY, otherwise)
         assert stopped.tombstones == 5
 
     def test_is_no_candidate_if_it_would_be_none_otherwise(self) -> None:
-        for otherwise in (Reason.BELOW_THRESHOLD, Reason.SWITCHED_OFF, Reason.EMPTY):
+        for otherwise in (CandidateReason.BELOW_THRESHOLD, CandidateReason.SWITCHED_OFF, CandidateReason.EMPTY):
             assert plan({A: dense("a", 100)}, self.pending(A, otherwise)) == CompactionPlan((), ())
 
     def test_an_undroppable_file_is_reported_with_what_keeps_it_longer(self) -> None:
         files = {A: known("a", FileMetadata(1, 1), waiting=70)}
-        assert blockers(plan(files, self.pending(A, Reason.LONG_RUN))) == {A: Blocker.GC_GRACE}
+        assert blockers(plan(files, self.pending(A, CandidateReason.LONG_RUN))) == {A: Blocker.GC_GRACE}
 
 
 def test_while_the_server_is_busy_nothing_starts_and_everything_is_reported() -> None:
     files = {A: dense("a", 100, 1), B: known("b", FileMetadata(1, 1), waiting=70, partitions_at=[2])}
-    found = with_all_blocked(plan(files, verdict(A, 1), verdict(B, 2, Reason.LONG_RUN)), Blocker.SERVER_BUSY)
+    found = with_all_blocked(plan(files, verdict(A, 1), verdict(B, 2, CandidateReason.LONG_RUN)), Blocker.SERVER_BUSY)
     assert found.compactions == ()
     assert blockers(found) == {A: Blocker.SERVER_BUSY, B: Blocker.GC_GRACE}
 
@@ -171,8 +179,14 @@ def some_files(draw: st.DrawFn) -> dict[str, KnownFile]:
     return files
 
 
-@given(some_files(), st.integers(1, 200), st.sampled_from([Reason.DENSE, Reason.LONG_RUN, Reason.READ]))
-def test_whatever_the_files_no_plan_breaks_its_rules(files: dict[str, KnownFile], budget: int, reason: Reason) -> None:
+@given(
+    some_files(),
+    st.integers(1, 200),
+    st.sampled_from([CandidateReason.DENSE, CandidateReason.LONG_RUN, CandidateReason.READ]),
+)
+def test_whatever_the_files_no_plan_breaks_its_rules(
+    files: dict[str, KnownFile], budget: int, reason: CandidateReason
+) -> None:
     facts = table(files)
     found = planned(
         [verdict(name, rank, reason) for rank, name in enumerate(files, 1)], {TABLE: facts}, budget, EarlierAttempts()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sweep_tasks.compaction.proof import Blocked, Blocker, KnownFile, Proven, TableFiles, droppable_in, prove
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.sstables.nodes import FileMetadata
 from tests.unit.compaction.file_facts import known, path, table, unmeasured
 
@@ -24,7 +24,9 @@ TWCS = {
 }
 
 
-def proven(files: dict[str, KnownFile], reason: Reason = Reason.DENSE, budget: int = ENOUGH, **more: Any) -> Any:
+def proven(
+    files: dict[str, KnownFile], reason: CandidateReason = CandidateReason.DENSE, budget: int = ENOUGH, **more: Any
+) -> Any:
     return prove(A, reason, table(files, **more), budget)
 
 
@@ -63,8 +65,8 @@ class TestBlockers:
         young = known("a", FileMetadata(100, 100), waiting=50, until_s=2_000)
         assert proven({A: young}) == Blocked(Blocker.GC_GRACE, until_s=2_000, first_s=1_500)
 
-    @pytest.mark.parametrize("reason", [Reason.LONG_RUN, Reason.READ])
-    def test_a_long_run_that_mostly_waits_for_gc_grace_is_not_worth_it(self, reason: Reason) -> None:
+    @pytest.mark.parametrize("reason", [CandidateReason.LONG_RUN, CandidateReason.READ])
+    def test_a_long_run_that_mostly_waits_for_gc_grace_is_not_worth_it(self, reason: CandidateReason) -> None:
         mostly = known("a", FileMetadata(100, 100), written={100: 49}, waiting=50)
         assert proven({A: mostly}, reason).blocker is Blocker.GC_GRACE
         half = known("a", FileMetadata(100, 100), written={100: 50}, waiting=50)
@@ -139,7 +141,7 @@ class TestDroppableTombstones:
         assert droppable_in([], self.facts()) == 0
 
     def test_a_proof_never_promises_what_the_files_left_outside_keep(self) -> None:
-        found = prove(A, Reason.DENSE, self.facts(), ENOUGH)
+        found = prove(A, CandidateReason.DENSE, self.facts(), ENOUGH)
         assert found == Proven((A, B, C))
         without = replace(self.facts(), files={A: CANDIDATE, B: self.MARKED})
-        assert prove(A, Reason.DENSE, without, ENOUGH) == Proven((A, B))
+        assert prove(A, CandidateReason.DENSE, without, ENOUGH) == Proven((A, B))

@@ -12,7 +12,7 @@ import pytest
 from sweep_tasks.compaction import ranges as by_ranges
 from sweep_tasks.compaction import rounds
 from sweep_tasks.compaction.documents import Measurement, RoundPlan, RoundResult
-from sweep_tasks.compaction.node_files import Order
+from sweep_tasks.compaction.node_files import RoundContext
 from sweep_tasks.compaction.nodetool import NodeTableState
 from sweep_tasks.compaction.planning import CompactionPlan
 from sweep_tasks.compaction.ranges import SweptRanges, command_for, described, planned
@@ -142,7 +142,7 @@ class Far:
     def measured(self) -> Measurement:
         return by_ranges.measure(self.order, self.settings)
 
-    def plan(self, order: Order | None = None, **settings: Any) -> RoundPlan:
+    def plan(self, order: RoundContext | None = None, **settings: Any) -> RoundPlan:
         return by_ranges.plan(order or self.order, self.settings.model_copy(update=settings), MUCH)
 
     def carried_out(self) -> RoundResult:

@@ -19,7 +19,7 @@ from sweep_tasks.compaction.documents import (
 from sweep_tasks.compaction.planning import BlockedCandidate
 from sweep_tasks.compaction.proof import Blocked, Blocker
 from sweep_tasks.compaction.reports import blocked_compaction, near_failing, report
-from sweep_tasks.compaction.rules import Reason
+from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.sstables.statistics import Reads
 
 NODE = "cassandra7"
@@ -45,7 +45,7 @@ def done(*compactions: CompactionResult, blocked: Any = (), **more: Any) -> Roun
 
 def blocked(blocker: str, tombstones: int) -> BlockedCompaction:
     by = Blocked(Blocker(blocker))
-    return blocked_compaction(BlockedCandidate("c", "ks.u", Reason.DENSE, by, tombstones))
+    return blocked_compaction(BlockedCandidate("c", "ks.u", CandidateReason.DENSE, by, tombstones))
 
 
 def planned(*compactions: PlannedCompaction) -> RoundPlan:
@@ -64,8 +64,8 @@ def output(found: RoundReport, code: str) -> str:
 NOTHING = planned()
 PLANNED = planned(
     PlannedCompaction(
-        candidate="a", table="ks.t", reason=Reason.DENSE, rank=1, files=("a", "b"), bytes=75, tombstones=100, points=40,
-        flush=False,
+        candidate="a", table="ks.t", reason=CandidateReason.DENSE, rank=1, files=("a", "b"), bytes=75, tombstones=100,
+        points=40, flush=False,
     )
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep_tasks.compaction.reports import file_verdict
-from sweep_tasks.compaction.rules import Density, Reason, Verdict, is_dense, plan
+from sweep_tasks.compaction.rules import AssessedFile, CandidateReason, Density, is_dense, plan
 from sweep_tasks.sstables.statistics import Block, FileStatistics, Reads, Spread, Thresholds, ThresholdsByTable
 
 USUAL = Thresholds()
@@ -22,7 +22,7 @@ DENSE, CLEAN = Block(100, 0, 4096), Block(0, 0, 4096)
 
 def planned(
     *files: FileStatistics, thresholds: Thresholds = USUAL, tables: Mapping[str, Thresholds] | None = None
-) -> list[Verdict]:
+) -> list[AssessedFile]:
     return plan(files, ThresholdsByTable(thresholds, tables or {}))
 
 
@@ -30,7 +30,7 @@ def of(dense: int, blocks: int, file: str = "a", **more: Any) -> FileStatistics:
     return FileStatistics(file, [DENSE] * dense + [CLEAN] * (blocks - dense), **more)
 
 
-def reason(file: FileStatistics, thresholds: Thresholds = USUAL) -> Reason:
+def reason(file: FileStatistics, thresholds: Thresholds = USUAL) -> CandidateReason:
     (verdict,) = planned(file, thresholds=thresholds)
     assert verdict.eligible == (verdict.rank == 1)
     return verdict.reason
@@ -69,44 +69,48 @@ class TestBlocks:
 class TestFiles:
     @pytest.mark.parametrize(("dense", "blocks"), [(1, 20), (2, 40), (3, 60), (5, 100), (7, 140), (1, 1)])
     def test_five_dense_blocks_of_a_hundred_are_enough(self, dense: int, blocks: int) -> None:
-        assert reason(of(dense, blocks)) is Reason.DENSE
+        assert reason(of(dense, blocks)) is CandidateReason.DENSE
 
     @pytest.mark.parametrize(("dense", "blocks"), [(1, 21), (2, 41), (4, 99), (0, 1)])
     def test_less_is_not_enough(self, dense: int, blocks: int) -> None:
-        assert reason(of(dense, blocks)) is Reason.BELOW_THRESHOLD
+        assert reason(of(dense, blocks)) is CandidateReason.BELOW_THRESHOLD
 
     def test_blocks_that_are_only_counted_are_blocks_that_are_not_dense(self) -> None:
         assert planned(of(1, 1, clean_blocks=19)) == planned(of(1, 20))
-        assert reason(of(1, 1, clean_blocks=20)) is Reason.BELOW_THRESHOLD
-        assert reason(of(0, 0, clean_blocks=1)) is Reason.BELOW_THRESHOLD
+        assert reason(of(1, 1, clean_blocks=20)) is CandidateReason.BELOW_THRESHOLD
+        assert reason(of(0, 0, clean_blocks=1)) is CandidateReason.BELOW_THRESHOLD
 
     def test_a_file_without_blocks_is_empty(self) -> None:
         (verdict,) = planned(of(0, 0))
-        assert (verdict.reason, verdict.density, verdict.rank) == (Reason.EMPTY, Density(0, 0), None)
+        assert (verdict.reason, verdict.density, verdict.rank) == (CandidateReason.EMPTY, Density(0, 0), None)
 
     def test_of_what_the_engine_is_about_to_compact_it_is_known_what_else_would_be_true(self) -> None:
         (found,) = planned(of(1, 1, pending=True))
         (off,) = planned(of(1, 1, pending=True), thresholds=replace(USUAL, eligible_share=Fraction(0)))
         assert (found.reason, found.if_not_pending, found.eligible, found.worth_it) == (
-            Reason.PENDING, Reason.DENSE, False, True,
+            CandidateReason.PENDING, CandidateReason.DENSE, False, True,
         )  # fmt: skip
-        assert (off.reason, off.if_not_pending, off.worth_it) == (Reason.PENDING, Reason.SWITCHED_OFF, False)
+        assert (off.reason, off.if_not_pending, off.worth_it) == (
+            CandidateReason.PENDING,
+            CandidateReason.SWITCHED_OFF,
+            False,
+        )
         assert set(file_verdict(found).document()) == {"file", "ratio", "eligible", "reason", "rank"}
 
     def test_what_the_engine_is_about_to_compact_is_left_to_it(self) -> None:
-        assert reason(of(1, 1, pending=True)) is Reason.PENDING
-        assert reason(of(0, 1, pending=True)) is Reason.PENDING
-        assert reason(of(0, 0, pending=True, longest_run=10**6)) is Reason.PENDING
+        assert reason(of(1, 1, pending=True)) is CandidateReason.PENDING
+        assert reason(of(0, 1, pending=True)) is CandidateReason.PENDING
+        assert reason(of(0, 0, pending=True, longest_run=10**6)) is CandidateReason.PENDING
 
     @pytest.mark.parametrize("off", [0, -1])
     def test_without_a_share_of_blocks_nothing_is_compacted(self, off: int) -> None:
         switched_off = replace(USUAL, eligible_share=Fraction(off))
-        assert reason(of(1, 1, longest_run=10**6, spread=Spread(1, 0, 0)), switched_off) is Reason.SWITCHED_OFF
+        assert reason(of(1, 1, longest_run=10**6, spread=Spread(1, 0, 0)), switched_off) is CandidateReason.SWITCHED_OFF
 
     def test_if_no_block_can_be_dense_the_reason_is_not_the_file(self) -> None:
         neither = replace(USUAL, dense_tombstones=0, dense_share=Fraction(0))
-        assert reason(of(1, 1), neither) is Reason.SWITCHED_OFF
-        assert reason(of(1, 1, longest_run=1_000), neither) is Reason.LONG_RUN
+        assert reason(of(1, 1), neither) is CandidateReason.SWITCHED_OFF
+        assert reason(of(1, 1, longest_run=1_000), neither) is CandidateReason.LONG_RUN
 
     def test_a_table_has_thresholds_of_its_own(self) -> None:
         tables = {
@@ -136,24 +140,26 @@ class TestRuns:
     @pytest.mark.parametrize(
         ("longest", "expected", "read"),
         [
-            (999, Reason.BELOW_THRESHOLD, Reads.FINE),
-            (1_000, Reason.LONG_RUN, Reads.WARNED),
-            (99_999, Reason.LONG_RUN, Reads.WARNED),
-            (100_000, Reason.LONG_RUN, Reads.FAILING),
+            (999, CandidateReason.BELOW_THRESHOLD, Reads.FINE),
+            (1_000, CandidateReason.LONG_RUN, Reads.WARNED),
+            (99_999, CandidateReason.LONG_RUN, Reads.WARNED),
+            (100_000, CandidateReason.LONG_RUN, Reads.FAILING),
         ],
     )
-    def test_a_run_that_the_server_warns_of_is_enough(self, longest: int, expected: Reason, read: Reads) -> None:
+    def test_a_run_that_the_server_warns_of_is_enough(
+        self, longest: int, expected: CandidateReason, read: Reads
+    ) -> None:
         (verdict,) = planned(of(0, 50, longest_run=longest))
         assert (verdict.reason, verdict.reads) == (expected, read)
 
     def test_a_dense_file_is_marked_as_dense_with_its_run(self) -> None:
         (verdict,) = planned(of(1, 1, longest_run=100_000))
-        assert (verdict.reason, verdict.reads) == (Reason.DENSE, Reads.FAILING)
+        assert (verdict.reason, verdict.reads) == (CandidateReason.DENSE, Reads.FAILING)
 
     def test_runs_do_not_count_where_they_are_switched_off(self) -> None:
         off = replace(USUAL, run_warn=0, run_fail=-1)
-        assert reason(of(0, 1, longest_run=10**9), off) is Reason.BELOW_THRESHOLD
-        assert reason(of(0, 1, longest_run=100_000), replace(USUAL, run_warn=0)) is Reason.LONG_RUN
+        assert reason(of(0, 1, longest_run=10**9), off) is CandidateReason.BELOW_THRESHOLD
+        assert reason(of(0, 1, longest_run=100_000), replace(USUAL, run_warn=0)) is CandidateReason.LONG_RUN
 
     def test_a_long_run_has_its_place_by_dense_blocks(self) -> None:
         verdicts = planned(of(0, 50, "a", longest_run=10**6), of(1, 20, "b"), of(1, 21, "c", longest_run=1_000))
@@ -163,8 +169,8 @@ class TestRuns:
 class TestOverlaps:
     def test_tombstones_too_thin_for_a_dense_block_count_against_the_keys_around_them(self) -> None:
         thin = FileStatistics("a", [Block(25, 1_000, 16_384)] * 4, spread=Spread(200, 0, 99))
-        assert reason(thin) is Reason.OVERLAP
-        assert reason(replace(thin, spread=Spread(201, 0, 99))) is Reason.BELOW_THRESHOLD
+        assert reason(thin) is CandidateReason.OVERLAP
+        assert reason(replace(thin, spread=Spread(201, 0, 99))) is CandidateReason.BELOW_THRESHOLD
 
     def test_keys_of_overlapping_files_of_the_same_table_count_too(self) -> None:
         thin = FileStatistics("a", [CLEAN], table="shop.orders", tombstones=100, spread=Spread(150, 0, 99))
@@ -172,21 +178,25 @@ class TestOverlaps:
         other_table = replace(thin, file="c", tombstones=0, table="shop.bills", spread=Spread(1_000, 0, 99))
         below = replace(thin, file="d", tombstones=0, spread=Spread(51, 99, 99))
         assert planned(thin, elsewhere, other_table)[0].overlap == Fraction(2, 3)
-        assert [each.reason for each in planned(thin, elsewhere, other_table, below)] == [Reason.BELOW_THRESHOLD] * 4
+        assert [each.reason for each in planned(thin, elsewhere, other_table, below)] == [
+            CandidateReason.BELOW_THRESHOLD
+        ] * 4
 
     def test_nothing_is_known_where_one_file_of_the_table_does_not_say(self) -> None:
         thin = FileStatistics("a", [CLEAN], tombstones=100, spread=Spread(100, 0, 99))
         silent = FileStatistics("b", [CLEAN])
-        assert planned(thin)[0].reason is Reason.OVERLAP
-        assert [(each.reason, each.overlap) for each in planned(thin, silent)] == [(Reason.BELOW_THRESHOLD, None)] * 2
+        assert planned(thin)[0].reason is CandidateReason.OVERLAP
+        assert [(each.reason, each.overlap) for each in planned(thin, silent)] == [
+            (CandidateReason.BELOW_THRESHOLD, None)
+        ] * 2
 
     def test_they_do_not_count_where_they_are_switched_off(self) -> None:
         thin = FileStatistics("a", [CLEAN], tombstones=100, spread=Spread(100, 0, 99))
-        assert reason(thin, replace(USUAL, overlap_share=Fraction(0))) is Reason.BELOW_THRESHOLD
+        assert reason(thin, replace(USUAL, overlap_share=Fraction(0))) is CandidateReason.BELOW_THRESHOLD
 
     def test_a_file_without_keys_or_tombstones_is_no_case(self) -> None:
-        assert reason(of(0, 1, spread=Spread(0, 0, 0))) is Reason.BELOW_THRESHOLD
-        assert reason(of(0, 1, tombstones=10**400, spread=Spread(0, 0, 0))) is Reason.BELOW_THRESHOLD
+        assert reason(of(0, 1, spread=Spread(0, 0, 0))) is CandidateReason.BELOW_THRESHOLD
+        assert reason(of(0, 1, tombstones=10**400, spread=Spread(0, 0, 0))) is CandidateReason.BELOW_THRESHOLD
 
 
 # --- what holds for every input ---------------------------------------------------------------------------------
@@ -239,7 +249,9 @@ def test_the_plan_has_every_file_once_and_ranks_the_eligible_from_one_on(
 def test_a_file_is_eligible_exactly_from_its_threshold_on(part: int, whole: int, dense: int, count: int) -> None:
     threshold = replace(USUAL, eligible_share=Fraction(min(part, whole), whole))
     dense = min(dense, count)
-    assert (reason(of(dense, count), threshold) is Reason.DENSE) == (Fraction(dense, count) >= threshold.eligible_share)
+    assert (reason(of(dense, count), threshold) is CandidateReason.DENSE) == (
+        Fraction(dense, count) >= threshold.eligible_share
+    )
 
 
 @given(st.integers(1, 10**30), st.integers(1, 10**30))
@@ -254,7 +266,7 @@ def test_whatever_a_file_holds_it_is_left_alone_where_compaction_is_switched_off
     file: FileStatistics, thresholds: Thresholds
 ) -> None:
     off = replace(thresholds, eligible_share=Fraction(0))
-    assert reason(file, off) is (Reason.PENDING if file.pending else Reason.SWITCHED_OFF)
+    assert reason(file, off) is (CandidateReason.PENDING if file.pending else CandidateReason.SWITCHED_OFF)
 
 
 @given(st.lists(plain_files, max_size=12, unique_by=lambda file: file.file), limits)
@@ -285,16 +297,16 @@ class TestReads:
         met = of(1, 21, "met", read_tombstones=1_000)
         run = FileStatistics("run", [CLEAN], longest_run=1_000)
         assert [(each.file, each.reason, each.rank) for each in planned(met, run)] == [
-            ("run", Reason.LONG_RUN, 1),
-            ("met", Reason.READ, 2),
+            ("run", CandidateReason.LONG_RUN, 1),
+            ("met", CandidateReason.READ, 2),
         ]
 
     def test_reads_count_from_the_threshold_on_and_only_where_there_is_a_tombstone(self) -> None:
-        assert reason(FileStatistics("a", self.THIN, read_tombstones=1_000)) is Reason.READ
-        assert reason(FileStatistics("a", self.THIN, read_tombstones=999)) is Reason.BELOW_THRESHOLD
-        assert reason(FileStatistics("a", [CLEAN], read_tombstones=5_000)) is Reason.BELOW_THRESHOLD
+        assert reason(FileStatistics("a", self.THIN, read_tombstones=1_000)) is CandidateReason.READ
+        assert reason(FileStatistics("a", self.THIN, read_tombstones=999)) is CandidateReason.BELOW_THRESHOLD
+        assert reason(FileStatistics("a", [CLEAN], read_tombstones=5_000)) is CandidateReason.BELOW_THRESHOLD
 
     def test_zero_switches_it_off_and_a_dense_file_is_dense(self) -> None:
         off = replace(USUAL, read_tombstones=0)
-        assert reason(FileStatistics("a", self.THIN, read_tombstones=9_999), off) is Reason.BELOW_THRESHOLD
-        assert reason(of(1, 1, read_tombstones=9_999)) is Reason.DENSE
+        assert reason(FileStatistics("a", self.THIN, read_tombstones=9_999), off) is CandidateReason.BELOW_THRESHOLD
+        assert reason(of(1, 1, read_tombstones=9_999)) is CandidateReason.DENSE

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.compaction.node_files import WORST, Summary
+from sweep_tasks.compaction.node_files import WORST, FileCounts
 from sweep_tasks.sstables.statistics import Thresholds, ThresholdsByTable
 from sweep_tasks.sstables.tombstones import FileSummary
 
 
 @pytest.fixture
-def summary() -> Summary:
-    created = Summary("one", 1_000, ThresholdsByTable(Thresholds(), {}), Fraction(1, 2))
+def summary() -> FileCounts:
+    created = FileCounts("one", 1_000, ThresholdsByTable(Thresholds(), {}), Fraction(1, 2))
     for table in ("ks.t", "ks.u"):
         created.table(table, 60)
     return created
@@ -27,7 +27,7 @@ def file_summary(table: str = "ks.t", **more: Any) -> FileSummary:
     return FileSummary(**{**reported, "runs": [], **more})
 
 
-def test_counts_add_up_by_table_and_in_all(summary: Summary) -> None:
+def test_counts_add_up_by_table_and_in_all(summary: FileCounts) -> None:
     for each in (
         file_summary(),
         file_summary(waiting=4, droppable_from_s=70),
@@ -42,7 +42,7 @@ def test_counts_add_up_by_table_and_in_all(summary: Summary) -> None:
     }  # fmt: skip
 
 
-def test_files_left_out_are_named_by_kind(summary: Summary) -> None:
+def test_files_left_out_are_named_by_kind(summary: FileCounts) -> None:
     summary.leave_out("gone", "a is gone", "/a", None)
     summary.leave_out("unreadable", "b is damaged", "/b", "incomplete")
     found = summary.measurement(Path("/lines"))
@@ -52,7 +52,7 @@ def test_files_left_out_are_named_by_kind(summary: Summary) -> None:
     ]  # fmt: skip
 
 
-def test_of_runs_that_fail_no_read_only_the_longest_are_reported_longest_first(summary: Summary) -> None:
+def test_of_runs_that_fail_no_read_only_the_longest_are_reported_longest_first(summary: FileCounts) -> None:
     for length in (*range(1_000, 1_000 + 2 * WORST), 999):
         summary.add(file_summary(runs=[(length, length, 0)]))
     found = [each.longest_run for each in summary.measurement(Path("/lines")).longest_runs]
@@ -62,13 +62,15 @@ def test_of_runs_that_fail_no_read_only_the_longest_are_reported_longest_first(s
 @pytest.mark.parametrize(
     ("run", "held", "near"), [(50_000, 50_000, True), (49_999, 49_999, False), (90_000, 49_999, False)]
 )
-def test_a_run_is_near_failing_as_far_as_gc_grace_holds_it(summary: Summary, run: int, held: int, near: bool) -> None:
+def test_a_run_is_near_failing_as_far_as_gc_grace_holds_it(
+    summary: FileCounts, run: int, held: int, near: bool
+) -> None:
     summary.add(file_summary(runs=[(7, run, held)]))
     found = summary.measurement(Path("/lines"))
     assert (found.longest_runs[0].near_failing, found.near_failing) == (near, int(near))
 
 
-def test_ten_files_each_of_them_harmless_may_fail_a_read_together(summary: Summary) -> None:
+def test_ten_files_each_of_them_harmless_may_fail_a_read_together(summary: FileCounts) -> None:
     for number in range(10):
         summary.add(file_summary(file=f"f{number}", runs=[(7, 15_000, 15_000), (100 + number, 900, 900)]))
     summary.add(file_summary("ks.u", runs=[(7, 15_000, 15_000)]))
@@ -80,7 +82,7 @@ def test_ten_files_each_of_them_harmless_may_fail_a_read_together(summary: Summa
 
 def test_runs_nearest_to_failing_are_first_even_if_others_are_longer() -> None:
     own = replace(Thresholds(), run_fail=2_000)
-    summary = Summary("one", 1_000, ThresholdsByTable(Thresholds(), {"ks.u": own}), Fraction(1, 2))
+    summary = FileCounts("one", 1_000, ThresholdsByTable(Thresholds(), {"ks.u": own}), Fraction(1, 2))
     for table in ("ks.t", "ks.u"):
         summary.table(table, 60)
     for token in range(3 * WORST):
@@ -94,7 +96,7 @@ def test_runs_nearest_to_failing_are_first_even_if_others_are_longer() -> None:
 
 
 def test_where_a_server_never_fails_nothing_is_near_it() -> None:
-    summary = Summary("one", 1_000, ThresholdsByTable(replace(Thresholds(), run_fail=0), {}), Fraction(1, 2))
+    summary = FileCounts("one", 1_000, ThresholdsByTable(replace(Thresholds(), run_fail=0), {}), Fraction(1, 2))
     summary.table("ks.t", 60)
     summary.add(file_summary(runs=[(7, 200_000, 200_000)]))
     assert not summary.measurement(Path("/lines")).longest_runs[0].near_failing

@@ -7,7 +7,7 @@ import json
 
 from rich.console import Console
 
-from sweep_tasks.demo.measure import Reason
+from sweep_tasks.demo.measure import KeptReason
 from sweep_tasks.demo.report import DemoReport, render
 from sweep_tasks.demo.workload import CARTS, ORDERS, TABLES
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, SweepStrategy
@@ -72,10 +72,10 @@ def test_every_version_that_is_left_is_kept_for_one_reason(swept: Swept) -> None
     counted = by_reason(swept)
     assert sum(counted.values()) == swept.report["after"]["versions"]
     sentinels = sum(ts == SENTINEL_TS for table in TABLES for _, ts, _ in versions(swept.day.store, table))
-    assert counted[Reason.SENTINEL] == sentinels
-    assert counted[Reason.NEWEST] >= sum(map(len, swept.visible_now.values()))
-    assert Reason.NO_QUEUE_ENTRY not in counted
-    assert Reason.QUEUED not in counted
+    assert counted[KeptReason.SENTINEL] == sentinels
+    assert counted[KeptReason.NEWEST] >= sum(map(len, swept.visible_now.values()))
+    assert KeptReason.NO_QUEUE_ENTRY not in counted
+    assert KeptReason.QUEUED not in counted
 
 
 def test_everything_that_holds_something_back_is_named(swept: Swept) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sweep_tasks.compaction.documents import RoundReport, TombstoneCounts
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.leases import Leases
@@ -20,6 +21,7 @@ from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.metrics.values import values
 from sweep_tasks.model import Cell, Span, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.reconciliation import ReportDocument, ReportedProblem
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.parking import Quarantine
 from sweep_tasks.queue.progress import QUEUES, Progress
@@ -28,6 +30,7 @@ from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.texts import words
 from tests.support.clock import ManualClock
+from tests.support.compaction import NEAR_FAILING
 from tests.unit.diagnosis.test_lag import HOUR, HOUR_S, hourly_samples, swept_to_hour
 from tests.unit.sweep.world import TABLE, THOROUGH_TABLE, A, B, World
 
@@ -56,6 +59,13 @@ def quarantine_reason(store: Store) -> str:
     """Return the reason of the only quarantined entry."""
     (entry,) = Quarantine(store, TimestampService(store)).all()
     return entry.reason
+
+
+def reconciled(outcomes: dict[str, int], problems: list[str], oldest_age_s: int) -> ReportDocument:
+    return ReportDocument(
+        as_of_ms=0, dry_run=False, recounted=False, findings=[], records=len(problems), spans=len(problems),
+        oldest_age_s=oldest_age_s, outcomes=outcomes, problems=[ReportedProblem(each, each) for each in problems],
+    )  # fmt: skip
 
 
 class TestDocument:
@@ -111,8 +121,7 @@ class TestDocument:
     def test_reads_that_are_about_to_fail_need_attention(
         self, store: Store, settings: Settings, clock: ManualClock
     ) -> None:
-        report = {"dry_run": False, "node": "10.0.0.2", "dropped": 0, "bytes_rewritten": 0, "kept": {},
-                  "tombstones": {"after": 20}, "near_failing": [{}]}  # fmt: skip
+        report = RoundReport(node="10.0.0.2", tombstones=TombstoneCounts(after=20), near_failing=(NEAR_FAILING,))
         tally_compaction(store, clock, report, TaskAttempt("compaction", "r", "report"))
         found = status(store, settings, clock)
         assert (found["health"]["verdict"], about(found)) == ("attention", ["reads on 10.0.0.2"])
@@ -211,8 +220,7 @@ class TestDocument:
     def test_protections_that_the_last_reconciliation_left_undecided_need_attention(
         self, store: Store, settings: Settings, clock: ManualClock
     ) -> None:
-        report = {"dry_run": False, "outcomes": {"gone": 3}, "problems": ["a", "b", "c"], "records": 3, "spans": 3,
-                  "oldest_age_s": 60}  # fmt: skip
+        report = reconciled({"gone": 3}, ["a", "b", "c"], 60)
         tally_reconciliation(store, clock, report, TaskAttempt("protected_timestamps", "r", "reconcile"))
         clock.advance(600)
         found = status(store, settings, clock)
@@ -221,9 +229,8 @@ class TestDocument:
         assert "3" in re.findall(r"\d+", problem["sentence"])
         assert words(600) in problem["sentence"]
         assert "protected_timestamps" in problem["do"]
-        tally_reconciliation(
-            store, clock, report | {"problems": []}, TaskAttempt("protected_timestamps", "s", "reconcile")
-        )
+        decided = report.model_copy(update={"problems": []})
+        tally_reconciliation(store, clock, decided, TaskAttempt("protected_timestamps", "s", "reconcile"))
         assert about(status(store, settings, clock)) == []
 
     def test_a_record_that_is_listed_as_too_old_is_not_listed_twice(
@@ -231,8 +238,7 @@ class TestDocument:
     ) -> None:
         World(store, clock).protect("backup", 5)
         clock.advance(8 * 86_400)
-        report = {"dry_run": False, "outcomes": {"gone": 1}, "problems": ["backup"], "records": 1, "spans": 1,
-                  "oldest_age_s": 8 * 86_400}  # fmt: skip
+        report = reconciled({"gone": 1}, ["backup"], 8 * 86_400)
         tally_reconciliation(store, clock, report, TaskAttempt("protected_timestamps", "r", "reconcile"))
         assert about(status(store, settings, clock)) == ["record backup too_old"]
 

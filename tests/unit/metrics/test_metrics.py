@@ -17,6 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
+from sweep_tasks.compaction.documents import RoundReport, TombstoneCounts
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -41,11 +42,12 @@ from sweep_tasks.metrics.samples import (
 from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES
-from sweep_tasks.protection.reconciliation import Outcome
+from sweep_tasks.protection.reconciliation import Outcome, ReportDocument, ReportedProblem
 from sweep_tasks.store.faults import FaultyStore, fail
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.texts import UNREADABLE_ADDRESS
 from tests.support.clock import ManualClock
+from tests.support.compaction import NEAR_FAILING
 from tests.support.errors import having
 from tests.unit.cli.test_protection_commands import run
 from tests.unit.sweep.world import World
@@ -69,18 +71,22 @@ def worked(memory: MemoryStore, clock: ManualClock) -> MemoryStore:
     world.write(20, 21)
     by = TaskAttempt("targeted_sweep", "r", "conservative.shard_0")
     tally_sweep(memory, clock, world.sweep(100), by)
-    report = {"dry_run": False, "outcomes": {"released": 2, "kept": 1}, "problems": ["one"], "records": 3, "spans": 3,
-              "oldest_age_s": 60}  # fmt: skip
+    report = ReportDocument(
+        as_of_ms=0, dry_run=False, recounted=False, outcomes={"released": 2, "kept": 1}, findings=[],
+        problems=[ReportedProblem("one", "one")], records=3, spans=3, oldest_age_s=60,
+    )  # fmt: skip
     tally_reconciliation(memory, clock, report, by)
-    tally_operations(memory, clock, {"release.ok": 2, "release.failed": 0}, by)
+    tally_operations(memory, clock, {("release", "ok"): 2, ("release", "failed"): 0}, by)
     counts = Counts(versions=9, deleted=4, sentinels=1)
     scan = LegacySummary(
         "x", "app.items", SweepStrategy.CONSERVATIVE, 100, False, ranges=2, ranges_done=1, counts=counts,
         this_time=counts, stopped="cells", seconds={"scan": 0.5},
     )  # fmt: skip
     tally_scan(memory, clock, scan, by)
-    round_ = {"dry_run": False, "node": "10.0.0.2", "dropped": 700, "bytes_rewritten": 4096, "kept": {"gc_grace": 20},
-              "tombstones": {"before": 720, "after": 20}, "near_failing": [{}]}  # fmt: skip
+    round_ = RoundReport(
+        node="10.0.0.2", dropped=700, bytes_rewritten=4096, kept={"gc_grace": 20},
+        tombstones=TombstoneCounts(before=720, after=20), near_failing=(NEAR_FAILING,),
+    )  # fmt: skip
     tally_compaction(memory, clock, round_, by)
     take_sample(memory, clock)
     return memory

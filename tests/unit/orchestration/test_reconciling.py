@@ -16,6 +16,7 @@ from sweep_tasks.orchestration.reconciling import CheckProtections, ReconcilePro
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.owners import EXPIRY
+from sweep_tasks.protection.reconciliation import ReportDocument
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store import Store
 from sweep_tasks.transactions import TransactionManager
@@ -26,6 +27,10 @@ from tests.support.lines import values_in
 
 TABLE = TableRef.parse("app.items")
 SETTINGS = Settings()
+NOTHING = ReportDocument(
+    as_of_ms=0, dry_run=False, records=0, spans=0, recounted=False, oldest_age_s=0, outcomes={}, findings=[],
+    problems=[],
+)  # fmt: skip
 
 
 def held(name: str, ts: int = 50, **given: Any) -> Record:
@@ -38,8 +43,8 @@ def catalog(store: Store, table: TableRef, clock: ManualClock) -> ProtectionCata
     return ProtectionCatalog(store, SETTINGS, clock)
 
 
-def outcomes(document: dict[str, Any]) -> dict[str, str]:
-    return {each["id"]: each["outcome"] for each in document["findings"]}
+def outcomes(report: ReportDocument) -> dict[str, str]:
+    return {each.id: each.outcome.value for each in report.findings}
 
 
 def test_an_expired_record_is_released_from_every_kind_of_store(
@@ -70,7 +75,7 @@ def test_a_record_of_a_dead_transaction_is_dropped_and_one_of_a_live_transaction
 
 def test_where_nothing_is_protected_there_is_nothing_to_report(store: Store, clock: ManualClock) -> None:
     document = reconcile(store, SETTINGS, clock)
-    assert (document["records"], document["findings"], document["problems"]) == (0, [], [])
+    assert (document.records, document.findings, document.problems) == (0, [], [])
 
 
 class NamedDag(NamedTuple):
@@ -86,7 +91,7 @@ class Instance:
 
     def xcom_pull(self, task_ids: str) -> dict[str, Any]:
         assert task_ids == "reconcile"
-        return {"problems": self._problems, "clocks": self._clocks}
+        return NOTHING.model_dump(mode="json") | {"problems": self._problems, "clocks": self._clocks}
 
 
 def check(problems: list[dict[str, str]], clocks: list[dict[str, Any]] | None = None) -> None:
@@ -109,14 +114,14 @@ def test_a_clock_that_is_wrong_fails_the_check_and_is_named_in_the_alert(store: 
     assert check_clocks(store, SETTINGS, clock) == []
     ahead = ManualClock(clock.now_ms() + 86_400_000, "ahead")
     (found,) = check_clocks(store, SETTINGS, ahead)
-    assert (found["code"], found["host"], found["by_ms"]) == ("clock_ahead", "ahead", 86_400_000)
+    assert (found.code, found.host, found.by_ms) == ("clock_ahead", "ahead", 86_400_000)
     with pytest.raises(NeedsAttention, check=having(code="clock")) as error:
-        check([], [found])
+        check([], [found.model_dump()])
     assert (error.value.code, error.value.about) == ("clock", ("clock_ahead ahead",))
     reported = failure({"dag": NamedDag("protected_timestamps"), "run_id": "r", "exception": error.value})
-    assert (reported.error, found["sentence"] in reported.text) == ("clock", True)
+    assert (reported.error, found.sentence in reported.text) == ("clock", True)
     with pytest.raises(NeedsAttention, check=having(reason="protections")) as both:
-        check([{"about": "record a gone", "sentence": "sentence a"}], [found])
+        check([{"about": "record a gone", "sentence": "sentence a"}], [found.model_dump()])
     assert both.value.about == ("record a gone", "clock_ahead ahead")
 
 

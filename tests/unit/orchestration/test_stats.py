@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics import stats_utils
 
+from sweep_tasks.compaction.documents import RoundReport, TombstoneCounts
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -18,8 +19,10 @@ from sweep_tasks.errors import StoreBusy
 from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.orchestration.stats import send_compaction, send_operations, send_report, send_status, send_sweep
 from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted
+from sweep_tasks.protection.reconciliation import ReportDocument, ReportedProblem
 from sweep_tasks.store.memory import MemoryStore
 from tests.support.clock import ManualClock
+from tests.support.compaction import NEAR_FAILING
 from tests.unit.sweep.world import World
 
 
@@ -69,8 +72,11 @@ def test_operations_are_reported_even_if_the_task_fails(figures: Figures) -> Non
 
 def test_a_reconciliation_is_reported_as_metrics(figures: Figures) -> None:
     send_report(
-        {"records": 3, "spans": 5, "oldest_age_s": 60, "problems": [{}], "outcomes": {"released": 2, "gone": 0}}
-    )
+        ReportDocument(
+            as_of_ms=0, dry_run=False, recounted=False, records=3, spans=5, oldest_age_s=60, findings=[],
+            problems=[ReportedProblem("one", "one")], outcomes={"released": 2, "gone": 0},
+        )
+    )  # fmt: skip
     assert figures.standing == {
         "sweepflow.protection.records": 3,
         "sweepflow.protection.spans": 5,
@@ -81,12 +87,12 @@ def test_a_reconciliation_is_reported_as_metrics(figures: Figures) -> None:
 
 
 def test_a_compaction_round_is_reported_as_metrics_and_a_dry_run_dropped_nothing(figures: Figures) -> None:
-    output = {
-        "node": "10.0.0.2", "dry_run": False, "dropped": 700, "kept": {"gc_grace": 20},
-        "tombstones": {"before": 720, "after": 20}, "near_failing": [{}],
-    }  # fmt: skip
+    output = RoundReport(
+        node="10.0.0.2", dropped=700, kept={"gc_grace": 20}, tombstones=TombstoneCounts(before=720, after=20),
+        near_failing=(NEAR_FAILING,),
+    )  # fmt: skip
     send_compaction(output)
-    send_compaction(output | {"dry_run": True})
+    send_compaction(output.model_copy(update={"dry_run": True}))
     assert figures.counted == {"sweepflow.compaction.10_0_0_2.dropped": 700}
     assert figures.standing == {
         "sweepflow.compaction.10_0_0_2.tombstones": 20,

@@ -22,7 +22,7 @@ from sweep_tasks.errors import (
     UnknownTable,
 )
 from sweep_tasks.model import Cell, Span, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
+from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, lose_answer, on
@@ -65,7 +65,7 @@ def described(found: Record) -> tuple[object, ...]:
     return found.id, found.ts, found.mode, found.targets, found.state
 
 
-def moving(name: str, ts: int) -> Callable[[Store], Verdict]:
+def moving(name: str, ts: int) -> Callable[[Store], ProtectionVerdict]:
     return lambda store: ProtectionCatalog(store).move(name, ts)
 
 
@@ -74,7 +74,7 @@ def none_ended(starts: Collection[int]) -> dict[int, int]:
     return {}
 
 
-def protector(given: Record) -> Callable[[Store], Verdict]:
+def protector(given: Record) -> Callable[[Store], ProtectionVerdict]:
     return lambda store: ProtectionCatalog(store).protect(given)
 
 
@@ -88,13 +88,13 @@ def catalog(store: Store, table: TableRef) -> ProtectionCatalog:
 class TestProtecting:
     def test_above_every_threshold_it_is_accepted(self, store: Store, catalog: ProtectionCatalog) -> None:
         Thresholds(store).raise_strategy(CONSERVATIVE, 50)
-        assert catalog.protect(record()) == Verdict(True)
+        assert catalog.protect(record()) == ProtectionVerdict(True)
         assert [(each.id, each.ts, each.state) for each in catalog.records()] == [("a", 50, State.ACCEPTED)]
         assert catalog.get("a").targets == (Target(TABLE),)
 
     def test_below_a_threshold_it_is_refused_and_leaves_nothing(self, store: Store, catalog: ProtectionCatalog) -> None:
         Thresholds(store).raise_strategy(CONSERVATIVE, 51)
-        assert catalog.protect(record()) == Verdict(False, 51)
+        assert catalog.protect(record()) == ProtectionVerdict(False, 51)
         assert catalog.records() == []
         assert catalog.protect(record(ts=51)).accepted, "the result is correct"
 
@@ -102,11 +102,11 @@ class TestProtecting:
         Thresholds(store).raise_strategy(CONSERVATIVE, 40)
         Thresholds(store).raise_strategy(THOROUGH, 60)
         assert catalog.protect(record()).accepted
-        assert catalog.protect(record("b", targets=(Target(TABLE), Target(OTHER)))) == Verdict(False, 60)
+        assert catalog.protect(record("b", targets=(Target(TABLE), Target(OTHER)))) == ProtectionVerdict(False, 60)
 
     def test_a_truncation_is_a_threshold_too(self, store: Store, catalog: ProtectionCatalog) -> None:
         set_mark(store, TABLE, 70)
-        assert catalog.protect(record()) == Verdict(False, 70)
+        assert catalog.protect(record()) == ProtectionVerdict(False, 70)
 
     def test_a_known_id_exists_and_stays_as_it_is(self, store: Store, catalog: ProtectionCatalog) -> None:
         catalog.protect(record())
@@ -226,20 +226,20 @@ class TestMoving:
     def test_at_or_above_the_threshold_it_moves(self, store: Store, catalog: ProtectionCatalog, mode: Mode) -> None:
         catalog.protect(record(mode=mode))
         Thresholds(store).raise_strategy(CONSERVATIVE, 60)
-        assert catalog.move("a", 60) == Verdict(True)
+        assert catalog.move("a", 60) == ProtectionVerdict(True)
         assert described(catalog.get("a")) == ("a", 60, mode, (Target(TABLE),), State.ACCEPTED)
 
     def test_below_the_threshold_at_stays_where_it_is(self, store: Store, catalog: ProtectionCatalog) -> None:
         catalog.protect(record())
         before = catalog.get("a")
         Thresholds(store).raise_strategy(CONSERVATIVE, 70)
-        assert catalog.move("a", 60) == Verdict(False, 70)
+        assert catalog.move("a", 60) == ProtectionVerdict(False, 70)
         assert catalog.get("a") == before
 
     def test_below_the_threshold_after_moves_up_all_the_same(self, store: Store, catalog: ProtectionCatalog) -> None:
         catalog.protect(record(mode=AFTER))
         Thresholds(store).raise_strategy(CONSERVATIVE, 70)
-        assert catalog.move("a", 60) == Verdict(True)
+        assert catalog.move("a", 60) == ProtectionVerdict(True)
         assert catalog.get("a").ts == 60
 
     def test_both_timestamps_are_held_before_the_threshold_is_read(self, memory: MemoryStore) -> None:
@@ -251,7 +251,7 @@ class TestMoving:
         mover.step()
         assert catalog.get("a").timestamps == (50, 60)
         assert [protection.ts for protection in catalog.protections().covering(TABLE, b"r")] == [50, 60]
-        assert mover.finish() == Verdict(True)
+        assert mover.finish() == ProtectionVerdict(True)
         assert catalog.get("a").timestamps == (60,)
 
     def test_a_sweep_that_publishes_in_between_is_seen_or_sees_it(self) -> None:
@@ -285,7 +285,7 @@ class TestAgainstSweeps:
             assert verdict is not None
             assert not verdict.accepted or honoured, "accepted, and a sweep does not know of it"
             verdicts.add(verdict)
-        assert verdicts == {Verdict(True), Verdict(False, 70)}
+        assert verdicts == {ProtectionVerdict(True), ProtectionVerdict(False, 70)}
 
     def test_a_pending_record_holds_sweeps_and_helps_no_reader(self, memory: MemoryStore, clock: ManualClock) -> None:
         memory.create_table(TABLE, TableMetadata())
@@ -341,7 +341,7 @@ class TestReleasingByVersion:
 class TestPatterns:
     def test_every_threshold_of_what_it_matches_counts(self, store: Store, catalog: ProtectionCatalog) -> None:
         Thresholds(store).raise_strategy(THOROUGH, 60)
-        assert catalog.protect(record(targets=(Target.parse("app.*"),))) == Verdict(False, 60)
+        assert catalog.protect(record(targets=(Target.parse("app.*"),))) == ProtectionVerdict(False, 60)
         assert catalog.protect(record(targets=(Target.parse("app.i*"),))).accepted
 
     def test_one_that_matches_nothing_is_a_mistake(self, store: Store, catalog: ProtectionCatalog) -> None:
@@ -431,7 +431,7 @@ class TestResolution:
         Thresholds(memory).raise_strategy(CONSERVATIVE, 60)
         assert catalog.settle(catalog.get("a"), none_ended) is None
         assert catalog.protect(record(ts=70)).accepted
-        assert slow.finish() == Verdict(False, 60)
+        assert slow.finish() == ProtectionVerdict(False, 60)
         assert catalog.get("a").ts == 70
 
     def test_wrong_counts_are_corrected(self, memory: MemoryStore) -> None:

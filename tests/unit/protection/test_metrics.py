@@ -83,6 +83,6 @@ def test_a_listener_counts_what_happens_in_its_own_thread() -> None:
             pass
     with counted("protect"):
         pass
-    assert {name: number for name, number in heard.items() if number} == {"protect.ok": 1, "move.ok": 1}
-    assert {name: number for name, number in within.items() if number} == {"move.ok": 1}
+    assert {name: number for name, number in heard.items() if number} == {("protect", "ok"): 1, ("move", "ok"): 1}
+    assert {name: number for name, number in within.items() if number} == {("move", "ok"): 1}
     assert len(heard) == len(OPERATIONS) * len(OUTCOMES), "what did not happen is there too"

@@ -7,7 +7,7 @@ import pytest
 
 from sweep_tasks.config import Settings
 from sweep_tasks.protection.ledger import Meta
-from sweep_tasks.protection.reconciliation import Finding, Outcome, Problem, Report, age, problems, readable
+from sweep_tasks.protection.reconciliation import Outcome, RecordFinding, RecordProblem, Report, age, problems, readable
 from sweep_tasks.texts import words
 
 HOUR_S, DAY_S = 3_600, 86_400
@@ -15,12 +15,12 @@ RELEASE = "sweepflow release nightly"
 SETTINGS = Settings(max_protection_records=10, max_protection_spans=100)
 
 
-def report(*findings: Finding, meta: Meta = Meta(), **given: object) -> Report:  # noqa: B008
+def report(*findings: RecordFinding, meta: Meta = Meta(), **given: object) -> Report:  # noqa: B008
     return Report(1_000, meta=meta, findings=findings, **({"dry_run": False} | given))  # type: ignore[arg-type]
 
 
-def finding(outcome: Outcome, age_s: int | None = 2 * DAY_S + 3 * HOUR_S, why: str = "") -> Finding:
-    return Finding("nightly", "airflow_run", age_s, outcome, why)
+def finding(outcome: Outcome, age_s: int | None = 2 * DAY_S + 3 * HOUR_S, why: str = "") -> RecordFinding:
+    return RecordFinding("nightly", "airflow_run", age_s, outcome, why)
 
 
 def about(found: Report, settings: Settings = SETTINGS) -> list[str]:
@@ -86,7 +86,7 @@ def test_a_limit_that_is_nearly_reached_is_a_problem_with_its_way_out() -> None:
 
 
 def test_an_owner_that_can_not_be_loaded_is_a_problem_even_if_no_record_names_it() -> None:
-    assert problems(report(broken_owners={"x": "x: broken"}), SETTINGS) == [Problem("owner x", "x: broken")]
+    assert problems(report(broken_owners={"x": "x: broken"}), SETTINGS) == [RecordProblem("owner x", "x: broken")]
 
 
 def test_a_problem_keeps_its_name_while_it_grows_older() -> None:

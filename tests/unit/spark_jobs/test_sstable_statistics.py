@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spark_jobs.sstable_statistics import main, measuring
-from sweep_tasks.compaction.node_files import Order
+from sweep_tasks.compaction.node_files import RoundContext
 from sweep_tasks.errors import BadValue, NotFound
 from sweep_tasks.sstables.dump import Tools
 from sweep_tasks.sstables.files import HERE
@@ -29,32 +30,36 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def arguments(data: Path, to: Path, tables: str) -> list[str]:
-    return ["--data", str(data), "--tables", tables, "--gc-grace", "10", "--to", str(to)]
+def order(data: Path, to: Path, *tables: str) -> dict[str, Any]:
+    return {"data": [str(data)], "tables": tables, "gc_grace_s": 10, "to": str(to)}
+
+
+def arguments(order: dict[str, Any]) -> list[str]:
+    return ["--order", json.dumps(order)]
 
 
 def test_a_table_without_files_gives_no_lines_and_needs_no_spark(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments(data, tmp_path / "lines", "ks.other, ks.more")) == 0
+    assert main(arguments(order(data, tmp_path / "lines", "ks.other", "ks.more"))) == 0
     assert (tmp_path / "lines").read_text() == ""
     summary = json.loads(capsys.readouterr().out)
     assert (summary["files"], summary["droppable"], summary["gone"], summary["unreadable"]) == (0, 0, [], [])
     assert list(summary["tables"]) == ["ks.more", "ks.other"]
 
 
-@pytest.mark.parametrize("tables", ["t", ".t", "ks.", " , "])
+@pytest.mark.parametrize("tables", [["t"], [".t"], ["ks."], []])
 def test_what_is_not_a_table_with_its_keyspace_is_refused(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tables: str
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], tables: list[str]
 ) -> None:
-    error = failure_of(main, arguments(data, tmp_path / "lines", tables))
+    error = failure_of(main, arguments(order(data, tmp_path / "lines", *tables)))
     assert (type(error), error.exit_code, error.field) == (BadValue, 2, "tables")
     assert capsys.readouterr().err == f"error: {error}\n"
     assert not (tmp_path / "lines").exists()
 
 
 def test_a_missing_output_folder_is_named(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    error = failure_of(main, arguments(data, tmp_path / "none" / "lines", "ks.other"))
+    error = failure_of(main, arguments(order(data, tmp_path / "none" / "lines", "ks.other")))
     assert (type(error), error.exit_code, error.field) == (BadValue, 2, "to")
     assert str(tmp_path / "none" / "lines") in capsys.readouterr().err
 
@@ -62,24 +67,26 @@ def test_a_missing_output_folder_is_named(data: Path, tmp_path: Path, capsys: py
 def test_missing_and_damaged_files_are_distinguished_and_do_not_stop_the_others(data: Path, tmp_path: Path) -> None:
     tools = Tools((sys.executable, "-c", "print('not a dump')"))
     node = Node("files", (data,), HERE, tools)
-    order = Order(node, {"ks.t": PhysicalTable("ks", "t", 10, {})}, 1_000, tmp_path / "cache", tmp_path / "lines")
-    files = list(order.files().items())
+    asked = RoundContext(
+        node, {"ks.t": PhysicalTable("ks", "t", 10, {})}, 1_000, tmp_path / "cache", tmp_path / "lines"
+    )
+    files = list(asked.files().items())
     files[0][0].data.unlink()
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
-    found = [row for batch in measuring(order, files)([numbers]) for row in batch.to_pylist()]
+    found = [row for batch in measuring(asked, files)([numbers]) for row in batch.to_pylist()]
     assert [(row["kind"], row["line"]) for row in found] == [("gone", None), ("unreadable", None)]
     assert [str(sstable.data) in row["problem"] for row, (sstable, _) in zip(found, files, strict=True)] == [True, True]
 
 
-@pytest.mark.parametrize("missing", ["data", "tables", "gc-grace", "to"])
+@pytest.mark.parametrize("missing", ["data", "tables", "gc_grace_s", "to"])
 def test_without_a_node_all_arguments_are_required(data: Path, tmp_path: Path, missing: str) -> None:
-    given = arguments(data, tmp_path / "lines", "ks.t")
-    at = given.index(f"--{missing}")
-    error = failure_of(main, given[:at] + given[at + 2 :])
+    given = order(data, tmp_path / "lines", "ks.t")
+    del given[missing]
+    error = failure_of(main, arguments(given))
     assert (type(error), error.exit_code, error.field, error.reason) == (BadValue, 2, missing, "missing")
 
 
 def test_a_node_that_is_not_in_the_settings_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    error = failure_of(main, ["--node", "cassandra9"])
+    error = failure_of(main, arguments({"node": "cassandra9"}))
     assert (type(error), error.exit_code) == (NotFound, 3)
     assert "cassandra9" in capsys.readouterr().err
