@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.model import Cell, TableMetadata, TableState
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableState
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.tables.activity import Activity, Written
 from sweep_tasks.transactions import TransactionManager
 from tests.interleavings import search
 from tests.interleavings.processes import Actor, Position
@@ -45,6 +46,10 @@ class Protected(NamedTuple):
 
 def client(store: Store) -> TransactionManager:
     return TransactionManager(store, SETTINGS, clock=CLOCK, renew_leases=False)
+
+
+class Counted(NamedTuple):
+    written: Written
 
 
 def write(delete: bool = False) -> Actor:
@@ -103,6 +108,18 @@ def create_and_write() -> Actor:
     return Actor("create and write", work)
 
 
+def create_and_count() -> Actor:
+    """Create the table, and record that a sweep has counted writes of it."""
+
+    def work(store: Store) -> Counted:
+        catalog(store).create(TABLE, TableMetadata())
+        counted = Written(7)
+        Activity(store).add(SweepStrategy.CONSERVATIVE, 0, {TABLE: counted})
+        return Counted(counted)
+
+    return Actor("create and count", work)
+
+
 class Emptied:
     """What must hold in every state, and what the processes were told when all have ended."""
 
@@ -118,6 +135,9 @@ class Emptied:
                 self._check_kept(contents.store, position.result)
             if isinstance(position.result, Protected) and position.result.accepted and not self._forced:
                 self._check_protected(contents.store, position.result.ts)
+            if isinstance(position.result, Counted):
+                found = Activity(contents.store).ever(TABLE)
+                assert found == position.result.written, f"{found} is counted, not {position.result.written}"
         if contents not in self._looked_at:
             self._looked_at.add(contents)
             self._check_the_table_is_usable(contents.store)
@@ -258,6 +278,9 @@ EMPTYING: dict[str, Make] = {
     ),
     "create and create": lambda: Scenario(
         World().after(drop()), (create(), create()), {("done", "exists"), ("exists", "done")}
+    ),
+    "create, and create and count": lambda: Scenario(
+        World().after(drop()), (create(), create_and_count()), {("done", "exists"), ("exists", "done")}
     ),
 }  # fmt: skip
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 
 from sweep_tasks.coordination.thresholds import Announcements, TableThreshold
-from sweep_tasks.model import TableMetadata, TableRef, TableState
+from sweep_tasks.model import Cell, TableMetadata, TableRef, TableState
 from sweep_tasks.protection.catalog import ProtectionCatalog, Verdict
 from sweep_tasks.store.memory import MemoryStore, MemoryTable
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions.commit import Committer
 from sweep_tasks.transactions.snapshot import Snapshot
+from tests.interleavings.world import TABLE
 
 Patch = pytest.MonkeyPatch
 
@@ -210,3 +211,14 @@ def one_that_is_gone_is_active_again(patch: Patch) -> None:
         return replace(found, state=TableState.ACTIVE, mark=0) if found.is_gone else found
 
     patch.setattr(TableMetadata, "decided", revived)
+
+
+@found_in("create, and create and count")
+def records_of_scans_are_read_after_the_catalog_row(patch: Patch) -> None:
+    forget, scans = Catalog._forget, Catalog._scans
+
+    def late(self: Catalog, _: Mapping[Cell, bytes]) -> None:
+        forget(self, scans(self, TABLE))
+
+    patch.setattr(Catalog, "_scans", lambda self, table: {})
+    patch.setattr(Catalog, "_forget", late)
