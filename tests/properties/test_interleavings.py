@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -13,7 +14,8 @@ from sweep_tasks.protection.records import Mode
 from sweep_tasks.store import Store
 from sweep_tasks.store.schema import PROTECTIONS, THRESHOLDS
 from sweep_tasks.tables import catalog
-from tests.interleavings.emptying import EMPTYING, NEW, write
+from tests.interleavings import processes
+from tests.interleavings.emptying import EMPTYING, NEW, SWEPT, SWEPT_WIDER, write
 from tests.interleavings.emptying import WIDER as EMPTYING_WIDER
 from tests.interleavings.emptying import Scenario as Emptying
 from tests.interleavings.emptying_reversed import REVERSED
@@ -22,10 +24,23 @@ from tests.interleavings.processes import Actor
 from tests.interleavings.scenarios import RECORDS, THREE, WIDER, WITH_A_SWEEP, Scenario
 from tests.interleavings.search import Contents, Explored, Search, State, Violation
 from tests.interleavings.world import TABLE, A, World, change, move, protect, read, sweep, sweep_everything, truncate
+from tests.properties.mistakes import MISTAKES
+
+AnyScenario = TypeVar("AnyScenario", Scenario, Emptying)
 
 pytestmark = pytest.mark.timeout(1_200)
 
 STRATEGIES = [SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH]
+
+# Those that take a few seconds at most, and the rest in `make test-long`.
+ANSWERS_LOST = ["drop and write", "drop and drop", "create and create"]
+EMPTIED_IN_PIECES = [
+    "truncate and write",
+    "truncate and read twice",
+    "truncate and protect",
+    "drop, and create and write",
+]
+SWEPT_IN_PIECES = ["read", "release"]
 
 
 # --- the real code ----------------------------------------------------------------------------------------------------
@@ -51,6 +66,79 @@ def test_no_order_of_calls_does_harm_while_three_are_at_work(name: str) -> None:
 def test_no_order_of_calls_does_harm_while_a_table_is_emptied(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "ATTEMPTS", 2)  # two processes that take over from each other would continue for long
     nothing_goes_wrong(EMPTYING[name]())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", SWEPT)
+def test_no_order_of_calls_does_harm_while_a_table_is_swept_and_another_process_begins_to(
+    name: str, strategy: SweepStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    nothing_goes_wrong(SWEPT[name](strategy))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", SWEPT_WIDER)
+def test_no_order_of_calls_does_harm_while_a_table_is_emptied_and_swept(
+    name: str, strategy: SweepStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    nothing_goes_wrong(SWEPT_WIDER[name](strategy))
+
+
+@pytest.mark.parametrize("name", ANSWERS_LOST)
+def test_no_order_of_calls_does_harm_while_a_table_is_emptied_and_an_answer_is_lost(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    nothing_goes_wrong(EMPTYING[name](), lost_answers=1)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("name", EMPTIED_IN_PIECES)
+def test_no_order_of_calls_does_harm_while_a_table_is_emptied_by_several_calls_for_each_bulk_call(
+    name: str, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    nothing_goes_wrong(in_pieces(EMPTYING[name](), backwards))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", SWEPT_IN_PIECES)
+def test_no_order_of_calls_does_harm_while_a_sweep_makes_several_calls_for_each_bulk_call(
+    name: str, strategy: SweepStrategy, backwards: bool
+) -> None:
+    nothing_goes_wrong(in_pieces(WITH_A_SWEEP[name](strategy), backwards))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", sorted({*WITH_A_SWEEP} - {*SWEPT_IN_PIECES}))
+def test_no_order_of_calls_does_harm_while_any_process_makes_several_calls_for_each_bulk_call(
+    name: str, strategy: SweepStrategy, backwards: bool
+) -> None:
+    nothing_goes_wrong(in_pieces(WITH_A_SWEEP[name](strategy), backwards))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({*EMPTYING} - {*EMPTIED_IN_PIECES}))
+def test_no_order_of_calls_does_harm_while_any_process_empties_a_table_in_pieces(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    nothing_goes_wrong(in_pieces(EMPTYING[name]()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({*EMPTYING} - {*ANSWERS_LOST}))
+def test_no_order_of_calls_does_harm_while_any_process_empties_a_table_and_an_answer_is_lost(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    nothing_goes_wrong(EMPTYING[name](), lost_answers=1)
 
 
 @pytest.mark.long
@@ -80,6 +168,10 @@ def test_no_order_of_calls_does_harm_while_two_answers_are_lost(name: str, strat
 @pytest.mark.parametrize("name", RECORDS)
 def test_no_order_of_calls_does_harm_while_two_change_the_records_and_an_answer_is_lost(name: str) -> None:
     nothing_goes_wrong(RECORDS[name](), lost_answers=1)
+
+
+def in_pieces(scenario: AnyScenario, backwards: bool = False) -> AnyScenario:
+    return scenario._replace(actors=tuple(processes.in_pieces(each, backwards) for each in scenario.actors))
 
 
 def nothing_goes_wrong(scenario: Scenario | Emptying, lost_answers: int = 0) -> None:
@@ -138,7 +230,36 @@ def test_an_order_of_emptying_that_does_harm_is_found_when(name: str, monkeypatc
     scenario = EMPTYING[REVERSED[name].scenario]()
     REVERSED[name].plant(monkeypatch)
     with pytest.raises(Violation, match=r"\n1\. "):
-        scenario.explore()
+        scenario.explore(REVERSED[name].lost_answers)
+
+
+@pytest.mark.parametrize("name", EMPTIED_IN_PIECES[1:2])
+def test_an_order_of_emptying_in_pieces_that_does_harm_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is removed with its table's mark checked before, and not with the decision."""
+    monkeypatch.setattr(catalog, "ATTEMPTS", 2)
+    REVERSED["a_reader_sees_what_started_below_the_mark"].plant(monkeypatch)
+    with pytest.raises(Violation, match=r"\n1\. "):
+        in_pieces(EMPTYING[name]()).explore()
+
+
+def test_a_delete_marker_that_is_removed_in_one_call_with_what_it_hides_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That is safe as long as calls are atomic: only a search in pieces finds it."""
+    MISTAKES["a_delete_marker_is_removed_in_one_call_with_what_it_hides"].make(monkeypatch)
+    scenario = WITH_A_SWEEP["release"]
+    nothing_goes_wrong(scenario(SweepStrategy.THOROUGH))
+    with pytest.raises(Violation, match=r"a reader of .*\n1\. "):
+        in_pieces(scenario(SweepStrategy.THOROUGH)).explore()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_sweep_that_removes_what_was_written_to_a_table_created_again_is_found(
+    strategy: SweepStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MISTAKES["the_entrys_own_version_is_removed_too"].make(monkeypatch)
+    with pytest.raises(Violation, match=r"is lost"):
+        SWEPT["create and write"](strategy).explore()
 
 
 # --- the search itself ------------------------------------------------------------------------------------------------
