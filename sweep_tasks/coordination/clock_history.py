@@ -335,17 +335,28 @@ class ClockHistory:
         return found
 
     def passed_at(self, ts: int) -> int | None:
-        """Return the wall time by which `ts` had certainly been passed: the first sample above it, or None."""
+        """Return the wall time by which `ts` had certainly been passed: the first sample above it, or None.
+
+        A day whose first sample was discarded may be indexed with too low a timestamp. So days before the indexed one
+        are searched, too, back to one that ends at or below `ts`.
+        """
         last = self.last()
         if last is None or ts >= last.ts:
             return None
         days = self._days()
         at = max(0, bisect_right([first for _, first in days], ts) - 1)
+        while at > 0 and not self._ends_by(days[at - 1][0], ts):
+            at -= 1
         for day, _ in days[at:]:
             above = [sample.wall_ms for sample in self._samples([day])[day] if sample.ts > ts]
             if above:
                 return above[0]
         return last.wall_ms
+
+    def _ends_by(self, day: bytes, ts: int) -> bool:
+        """Return whether a day has samples, and none above `ts`."""
+        samples = self._samples([day])[day]
+        return bool(samples) and samples[-1].ts <= ts
 
     def _days(self) -> list[tuple[bytes, int]]:
         """Return the indexed days, each with its first timestamp; 0 if none was stored."""

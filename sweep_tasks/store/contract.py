@@ -224,6 +224,10 @@ class Store(ABC):
 
         Versions at or above the timestamp stay too. Emptying the whole table at once would also remove what a
         transaction committed after the truncation was decided.
+
+        A late page may remove a sentinel of a sweep that ran after the truncation was decided. That is safe: such a
+        sweep published its threshold before it deleted anything, and every reader checks the threshold after it has
+        read. A sentinel only makes the reader fail sooner. It does not say when it was written, so it can't be kept.
         """
         after: tuple[Cell, int] | None = None
         while True:

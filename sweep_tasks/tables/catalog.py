@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from sweep_tasks.coordination.thresholds import PATIENCE_S, Announcements, Table
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import AlreadyExists, BadValue, OutcomeUnknown, StoreBusy, UnknownTable
 from sweep_tasks.journal.journal import Act, Journal
-from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef, TableState
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef, TableState
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Change, Store, every
 from sweep_tasks.store.schema import LEGACY_SWEEPS, SCAN_ROWS, scan_row
@@ -83,13 +83,15 @@ class Catalog:
 
         The mark of a new incarnation is a timestamp that is taken after the row was read, so that no earlier snapshot,
         protected or not, can read the new table. Records of scans of an earlier table with this name are removed first:
-        an interrupted drop, or a scan that ran until the drop, may have left some.
+        an interrupted drop, or a scan that ran until the drop, may have left some. They are read before the catalog
+        row: if that shows no table, none of them belongs to a table that another process creates meanwhile.
         """
         while True:
+            scans = self._scans(table)
             gone = self._store.catalog_rows([table]).get(table)
             if gone and not gone.is_gone:
                 raise AlreadyExists(f"table: {table} exists already; drop it first, or choose another name")
-            self._forget_scans(table)
+            self._forget(scans)
             if gone:
                 self._store.remove_table(table, gone.incarnation)  # an interrupted drop may have left data
                 new = replace(metadata, mark=self._timestamps.fresh(), incarnation=gone.incarnation + 1)
@@ -99,9 +101,12 @@ class Catalog:
                 break
         self._adopt_own_threshold(table)
 
-    def _forget_scans(self, table: TableRef) -> None:
-        rows = [scan_row(kind, table) for kind in SCAN_ROWS]
-        for (row, column), value in self._store.read_rows(LEGACY_SWEEPS, rows).items():
+    def _scans(self, table: TableRef) -> dict[Cell, bytes]:
+        return self._store.read_rows(LEGACY_SWEEPS, [scan_row(kind, table) for kind in SCAN_ROWS])
+
+    def _forget(self, scans: Mapping[Cell, bytes]) -> None:
+        """Remove records of scans that still have these values."""
+        for (row, column), value in scans.items():
             self._store.compare_and_set(LEGACY_SWEEPS, row, {column: Change(value, None)})
 
     def change(self, table: TableRef, strategy: SweepStrategy | None, retention_s: int | None) -> None:

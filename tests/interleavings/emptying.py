@@ -10,15 +10,31 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.model import Cell, TableMetadata, TableState
+from sweep_tasks.errors import OutcomeUnknown
+from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableState
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.tables.activity import Activity, Written
 from sweep_tasks.transactions import TransactionManager
+from sweep_tasks.transactions.outcomes import CommitTable
 from tests.interleavings import search
 from tests.interleavings.processes import Actor, Position
 from tests.interleavings.search import Contents, Explored, Fork, Search
-from tests.interleavings.world import CLOCK, SETTINGS, TABLE, A, B, World, catalog, protections, truncate
+from tests.interleavings.world import (
+    CLOCK,
+    GREATEST,
+    SETTINGS,
+    TABLE,
+    A,
+    B,
+    World,
+    catalog,
+    protections,
+    sweep,
+    sweep_everything,
+    truncate,
+)
 
 NEW = b"new"
 BOTH = (A, B)
@@ -45,6 +61,10 @@ class Protected(NamedTuple):
 
 def client(store: Store) -> TransactionManager:
     return TransactionManager(store, SETTINGS, clock=CLOCK, renew_leases=False)
+
+
+class Counted(NamedTuple):
+    written: Written
 
 
 def write(delete: bool = False) -> Actor:
@@ -93,14 +113,26 @@ def drop_and_create() -> Actor:
     return Actor("drop and create", work)
 
 
-def create_and_write() -> Actor:
+def create_and_write(strategy: SweepStrategy = SweepStrategy.CONSERVATIVE) -> Actor:
     """Create the table as soon as the name is free, even if another process is about to remove the old one."""
 
     def work(store: Store) -> object:
-        catalog(store).create(TABLE, TableMetadata())
+        catalog(store).create(TABLE, TableMetadata(strategy))
         return write().work(store)
 
     return Actor("create and write", work)
+
+
+def create_and_count() -> Actor:
+    """Create the table, and record that a sweep has counted writes of it."""
+
+    def work(store: Store) -> Counted:
+        catalog(store).create(TABLE, TableMetadata())
+        counted = Written(7)
+        Activity(store).add(SweepStrategy.CONSERVATIVE, 0, {TABLE: counted})
+        return Counted(counted)
+
+    return Actor("create and count", work)
 
 
 class Emptied:
@@ -118,6 +150,9 @@ class Emptied:
                 self._check_kept(contents.store, position.result)
             if isinstance(position.result, Protected) and position.result.accepted and not self._forced:
                 self._check_protected(contents.store, position.result.ts)
+            if isinstance(position.result, Counted):
+                found = Activity(contents.store).ever(TABLE)
+                assert found == position.result.written, f"{found} is counted, not {position.result.written}"
         if contents not in self._checked:
             self._checked.add(contents)
             self._check_the_table_is_usable(contents.store)
@@ -132,6 +167,8 @@ class Emptied:
         for position in state.positions:
             if isinstance(position.result, Seen):
                 self._check_seen(state, position.result)
+        if not any(isinstance(position.error, OutcomeUnknown) for position in state.positions):
+            self._check_all_that_committed_were_told(state)
 
     # --- results of reads ------------------------------------------------------------------------------------------
 
@@ -149,6 +186,14 @@ class Emptied:
         row = store.catalog_rows([TABLE])[TABLE]
         assert row.mark <= ts, f"protected at {ts}, and emptied up to {row.mark}"
         assert [each.state for each in protections(store).records()] == [State.ACCEPTED]
+
+    @staticmethod
+    def _check_all_that_committed_were_told(state: search.State) -> None:
+        store = state.contents.store
+        starts = range(GREATEST + 1, TimestampService(store).greatest() + 1)
+        committed = {commit for commit in CommitTable(store).outcomes(starts).items() if commit[1] >= 0}
+        told = {tuple(each.result) for each in state.positions if isinstance(each.result, Wrote)}
+        assert told == committed, f"told were {told}, and {committed} stands"
 
     def _check_seen(self, state: search.State, seen: Seen) -> None:
         """The answer of a store that empties a table in one step."""
@@ -219,6 +264,7 @@ class Scenario(NamedTuple):
 
 
 Make = Callable[[], Scenario]
+MakeSwept = Callable[[SweepStrategy], Scenario]
 
 EMPTYING: dict[str, Make] = {
     "truncate and write": lambda: Scenario(World(), (truncate(), write()), {("done", "done"), ("done", "aborted")}),
@@ -259,7 +305,24 @@ EMPTYING: dict[str, Make] = {
     "create and create": lambda: Scenario(
         World().after(drop()), (create(), create()), {("done", "exists"), ("exists", "done")}
     ),
+    "create, and create and count": lambda: Scenario(
+        World().after(drop()), (create(), create_and_count()), {("done", "exists"), ("exists", "done")}
+    ),
 }  # fmt: skip
+
+SWEPT: dict[str, MakeSwept] = {
+    "drop": lambda s: Scenario(World(s), (drop(), sweep_everything(s)), {("done", "done")}),
+    "drop and create": lambda s: Scenario(World(s), (drop_and_create(), sweep(40, s)), {("done", "done")}),
+    "create and write": lambda s: Scenario(
+        World(s).after(drop()), (create_and_write(s), sweep_everything(s)), {("done", "done"), ("aborted", "done")}
+    ),
+}
+"""A process beside a sweep."""
+
+SWEPT_WIDER: dict[str, MakeSwept] = {
+    "truncate and read twice": lambda s: Scenario(World(s), (truncate(), read_twice(), sweep(40, s)), set()),
+    "drop, create and write": lambda s: Scenario(World(s), (drop_and_create(), write(), sweep_everything(s)), set()),
+}
 
 WIDER: dict[str, Make] = {
     "truncate and truncate": lambda: Scenario(World(), (truncate(), truncate(owner="another")), {("done", "done")}),

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 
 from sweep_tasks.coordination.thresholds import Announcements, TableThreshold
-from sweep_tasks.model import TableMetadata, TableRef, TableState
+from sweep_tasks.model import Cell, TableMetadata, TableRef, TableState
 from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.store.memory import MemoryStore, MemoryTable
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions.commit import Committer
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from sweep_tasks.transactions.snapshot import Snapshot
+from tests.interleavings.world import TABLE
 
 Patch = pytest.MonkeyPatch
 
@@ -23,14 +25,15 @@ class Reversal(NamedTuple):
     scenario: str
     """The scenario in which it is found."""
     plant: Callable[[Patch], None]
+    lost_answers: int = 0
 
 
 REVERSED: dict[str, Reversal] = {}
 
 
-def found_in(scenario: str) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
+def found_in(scenario: str, lost_answers: int = 0) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     def note(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        REVERSED[plant.__name__] = Reversal(scenario, plant)
+        REVERSED[plant.__name__] = Reversal(scenario, plant, lost_answers)
         return plant
 
     return note
@@ -210,3 +213,20 @@ def a_removed_table_is_active_again(patch: Patch) -> None:
         return replace(found, state=TableState.ACTIVE, mark=0) if found.is_gone else found
 
     patch.setattr(TableMetadata, "decided", revived)
+
+
+@found_in("create, and create and count")
+def records_of_scans_are_read_after_the_catalog_row(patch: Patch) -> None:
+    forget, scans = Catalog._forget, Catalog._scans
+
+    def late(self: Catalog, _: Mapping[Cell, bytes]) -> None:
+        forget(self, scans(self, TABLE))
+
+    patch.setattr(Catalog, "_scans", lambda self, table: {})
+    patch.setattr(Catalog, "_forget", late)
+
+
+@found_in("drop and write", lost_answers=1)
+def a_commit_without_an_answer_is_treated_as_an_abort(patch: Patch) -> None:
+    abort = CommitTable.abort
+    patch.setattr(CommitTable, "abort", lambda self, starts: dict.fromkeys(abort(self, starts), ABORTED))

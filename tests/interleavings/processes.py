@@ -18,7 +18,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Page
 from sweep_tasks.store.faults import FaultyStore, ProcessCrashed
 from sweep_tasks.store.memory import MemoryStore
-from tests.support.simulation import of_journal
+from tests.support.simulation import InPieces, of_journal
 
 READS = frozenset(
     [
@@ -47,6 +47,11 @@ class Actor(NamedTuple):
     """It empties the table despite protections."""
     writes: bytes | None = None
     """It is the only transaction, and writes this to the first cell."""
+
+
+def in_pieces(actor: Actor, backwards: bool = False) -> Actor:
+    """The same process, whose bulk calls are one call for each cell: no bulk call is atomic across cells."""
+    return actor._replace(work=lambda store: actor.work(InPieces(store, backwards)))
 
 
 @dataclass(frozen=True, slots=True)

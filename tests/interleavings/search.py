@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.model import TableMetadata, TableRef
+from sweep_tasks.model import Cell, TableMetadata, TableRef
 from sweep_tasks.store.memory import MemoryStore, MemoryTable
 from tests.interleavings.processes import Actor, Answer, Call, Position
 
@@ -182,6 +182,12 @@ class Fork(MemoryStore):
     def freeze(self) -> None:
         """From now on it is only read and forked, so nothing needs to be copied."""
         self._frozen = True
+
+    def set_versions(self, table: TableRef, cell: Cell, versions: dict[int, bytes]) -> None:
+        """Replace the versions of a cell, as a replica would that has others."""
+        stored = self._table(table).versions_to_write(cell)
+        stored.clear()
+        stored.update(versions)
 
     def key_of(self, table: TableRef) -> Hashable:
         """Equal for tables with the same content."""

@@ -1,4 +1,4 @@
-"""A host whose clock is far ahead samples and sweeps beside one whose clock is right; wrong samples are discarded.
+"""Hosts whose clocks are ahead or behind sample and sweep beside one whose clock is right; wrong samples are discarded.
 
 By the true clock, what was issued within the retention is never swept, except for one step, the difference that is
 allowed between clocks.
@@ -22,9 +22,10 @@ from tests.support.simulation import SkewedClock
 
 RETENTION_S, STEP_S = 50, 5
 KEEPING = SETTINGS.model_copy(update={"retention_s": RETENTION_S, "clock_step_max_s": STEP_S})
-AHEAD_S = 10_000
+AHEAD_S, BEHIND_S = 10_000, 60
 
 hosts = st.sampled_from(["right", "right", "ahead"])
+all_hosts = st.sampled_from(["right", "right", "ahead", "behind"])
 
 
 class Skewed(SweptStore):
@@ -36,6 +37,7 @@ class Skewed(SweptStore):
         self.clocks: dict[str, Clock] = {
             "right": SkewedClock(self.clock, 0, "right"),
             "ahead": SkewedClock(self.clock, AHEAD_S, "ahead"),
+            "behind": SkewedClock(self.clock, -BEHIND_S, "behind"),
         }
         self.handed_out: list[tuple[int, int]] = []
         """By the true clock: the greatest timestamp."""
@@ -47,7 +49,7 @@ class Skewed(SweptStore):
     def start_the_clock(self, host: str) -> None:
         self._sample(self.shared, host)
 
-    @rule(seconds=st.sampled_from([1, 10, 35, 600]), host=st.sampled_from(["right", "ahead", None]))
+    @rule(seconds=st.sampled_from([1, 10, 35, 600]), host=st.sampled_from(["right", "ahead", "behind", None]))
     def advance_time(self, seconds: int, host: str | None) -> None:
         self.clock.advance(seconds)
         if host:
@@ -57,7 +59,7 @@ class Skewed(SweptStore):
         for _ in Sweeper(store, KEEPING, self.clocks[host]).sweep(QUEUES):
             pass
 
-    @rule(host=hosts, brink=up_to("update#2", "put_if_absent", "read_rows", "scan"))
+    @rule(host=all_hosts, brink=up_to("update#2", "put_if_absent", "read_rows", "scan"))
     def sweep(self, host: str, brink: str | None) -> None:
         self._start(lambda store: self._sweep_on(store, host), brink)
 

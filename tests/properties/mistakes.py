@@ -13,6 +13,7 @@ from typing import Any
 from sweep_tasks.coordination import clock_history
 from sweep_tasks.coordination import clock_samples as clock_record
 from sweep_tasks.coordination.clock_history import ClockHistory
+from sweep_tasks.coordination.clock_samples import Answer, ClockRecord, Sample
 from sweep_tasks.coordination.leases import Leases
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -36,6 +37,7 @@ from sweep_tasks.sweep.work import ShardWork
 from sweep_tasks.transactions.commit import Committer
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable, Writers
 from sweep_tasks.transactions.snapshot import Snapshot
+from tests.interleavings.emptying_reversed import REVERSED
 from tests.properties.clock_machine import Skewed
 from tests.properties.narrow_machines import (
     Administering,
@@ -55,6 +57,7 @@ from tests.properties.narrow_machines import (
     Retaining,
     Stopping,
     Tearing,
+    Truncating,
 )
 from tests.properties.searching import Mistakes, Patch
 from tests.support.simulation import InPieces
@@ -515,12 +518,44 @@ def new_shards_are_never_swept(patch: Patch) -> None:
     patch.setattr(run.Sweeper, "sweep", lambda self, strategies, **given: sweep(self, strategies, [0], **given))
 
 
+@MISTAKES.planted(Truncating, after=11)
+def a_reader_sees_what_started_below_the_mark(patch: Patch) -> None:
+    """A replica that was unavailable during a truncation brings back what the others removed."""
+    REVERSED["a_reader_sees_what_started_below_the_mark"].plant(patch)
+
+
+@HARD_TO_FIND.planted(Truncating, after=61)
+def a_truncation_removes_everything(patch: Patch) -> None:
+    """Also what was committed after it was decided. `tests/unit/store/test_contract.py` finds it directly."""
+    truncate = Store.truncate
+    patch.setattr(Store, "truncate", lambda self, table, before: truncate(self, table, MAX_TS))
+
+
+@MISTAKES.planted(Truncating, after=8)
+def a_table_created_again_has_no_mark(patch: Patch) -> None:
+    REVERSED["a_table_created_again_has_no_mark"].plant(patch)
+
+
 # --- clocks ---------------------------------------------------------------------------------------------------------
 
 
 @MISTAKES.planted(Skewed, after=10)
 def every_clock_is_recorded(patch: Patch) -> None:
     patch.setattr(clock_history, "offer", lambda record, sample, step_ms: clock_record.offer(record, sample, 0))
+
+
+@HARD_TO_FIND.planted(Skewed, after=114)
+def a_clock_that_is_behind_is_recorded(patch: Patch) -> None:
+    """`tests/unit/coordination/test_clock_record.py` finds it directly."""
+    offer = clock_record.offer
+
+    def lenient(record: ClockRecord | None, sample: Sample, step_ms: int) -> tuple[Answer, ClockRecord]:
+        answer, kept = offer(record, sample, step_ms)
+        if answer is not Answer.NOT_ABOVE:
+            return answer, kept
+        return Answer.ACCEPTED, kept.with_sample(sample.wall_ms, sample.ts, sample.uptime)
+
+    patch.setattr(clock_history, "offer", lenient)
 
 
 @MISTAKES.planted(Skewed, after=10)

@@ -28,6 +28,7 @@ from tests.properties.sweep_machine import (
     tables,
     up_to,
     whose,
+    writes,
 )
 from tests.support.simulation import InPieces, Process
 
@@ -304,6 +305,37 @@ class Administering(SweptStore):
     protects = False
     protect = release_or_move = fault = step = toggle_replica = None  # type: ignore[assignment]
     pause_or_resume = None  # type: ignore[assignment]
+
+
+class Truncating(SweptStore):
+    """Tables that are truncated, dropped and created again, while a replica is unavailable for a while."""
+
+    steps = 25
+    protects = False
+
+    @rule(
+        table=tables,
+        what=st.sampled_from(["truncate", "drop"]),
+        brink=up_to("scan_versions", "delete_versions", "create_table"),
+    )
+    def administrate(self, table: TableRef, what: str, brink: str | None) -> None:
+        super().administrate(what, table, None, brink)
+
+    @rule(table=tables, cell=cells, back=st.integers(0, 12))
+    def read(self, table: TableRef, cell: Cell, back: int) -> None:
+        super().read(table, cell, back, None)
+
+    @rule(what=writes)
+    def write(self, what: list[tuple[TableRef, Cell, bool]]) -> None:
+        super().write(what, False, None)
+
+    @precondition(lambda self: self.running)
+    @rule(who=whose)
+    def go_on(self, who: int) -> None:
+        super().go_on(who, None)
+
+    sweep = protect = release_or_move = misfortune = step = None  # type: ignore[assignment]
+    look_at_the_immutable_timestamp = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Retaining(SweptStore):

@@ -21,7 +21,7 @@ from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.leases import Leases
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.errors import SweepflowError
+from sweep_tasks.errors import SnapshotSwept, SweepflowError
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import (
@@ -48,8 +48,10 @@ from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.outcomes import CommitTable
+from tests.interleavings.search import Fork
 from tests.properties.model import Journal, Place, seen_in
 from tests.properties.searching import Searched
+from tests.support.clock import ManualClock
 from tests.support.replicas import Missing, ReplicatedStore
 from tests.support.simulation import Process, SharedClock
 
@@ -375,6 +377,7 @@ class SweptStore(Searched):
                 least = threshold.for_readers
                 written = self.journal.of(place)
                 stored = [_existing(versions, mark) for versions in found.get(place, [{}])]
+                hidden = [each for each in found.get(place, []) if any(SENTINEL_TS < ts < mark for ts in each)]
                 # Between these, readers see nothing else.
                 starts = {*written, *(ts for versions in stored for ts in versions)}
                 moments = {latest, *(commits[start] + 1 for start in starts if commits.get(start, -1) > -1)}
@@ -388,6 +391,20 @@ class SweptStore(Searched):
                     for versions in stored:
                         got = seen_in(versions, t, commits)
                         assert got == expected, f"a reader of {place} at {t} sees {got!r}, not {expected!r} ({reason})"
+                    for versions in hidden if t < latest else []:
+                        told = self._ask_real_reader(table, cell, t, versions)
+                        assert told in (None, expected), f"{place} at {t}: told {told!r}, not {expected!r} ({reason})"
+
+    def _ask_real_reader(self, table: TableRef, cell: Cell, at: int, versions: dict[int, bytes]) -> bytes | None:
+        """Return the answer if the cell has these versions, None if the snapshot is refused. It changes only a copy."""
+        own = Fork(self.shared)
+        own.set_versions(table, cell, versions)
+        clock = own.clock = ManualClock(self.clock.now_ms())
+        manager = TransactionManager(own, SETTINGS, clock=clock, renew_leases=False)
+        try:
+            return manager.read_at(at).get(table, *cell) or b""
+        except SnapshotSwept:
+            return None
 
     @invariant()
     def nothing_moves_down(self) -> None:

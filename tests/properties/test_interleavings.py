@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -13,7 +14,8 @@ from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store import Store
 from sweep_tasks.store.schema import PROTECTIONS, THRESHOLDS
-from tests.interleavings.emptying import EMPTYING, NEW, write
+from tests.interleavings import processes
+from tests.interleavings.emptying import EMPTYING, NEW, SWEPT, SWEPT_WIDER, write
 from tests.interleavings.emptying import WIDER as EMPTYING_WIDER
 from tests.interleavings.emptying import Scenario as Emptying
 from tests.interleavings.emptying_reversed import REVERSED
@@ -22,10 +24,23 @@ from tests.interleavings.scenarios import RECORDS, THREE, WIDER, WITH_A_SWEEP, S
 from tests.interleavings.search import Contents, Explored, Search, State, Violation
 from tests.interleavings.stale_reads import reading_first
 from tests.interleavings.world import TABLE, A, World, change, move, protect, read, sweep, sweep_everything, truncate
+from tests.properties.mistakes import MISTAKES
+
+AnyScenario = TypeVar("AnyScenario", Scenario, Emptying)
 
 pytestmark = pytest.mark.timeout(1_200)
 
 STRATEGIES = [SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH]
+
+# Those that take a few seconds at most, and the rest in `make test-long`.
+ANSWERS_LOST = ["drop and write", "drop and drop", "create and create"]
+EMPTIED_IN_PIECES = [
+    "truncate and write",
+    "truncate and read twice",
+    "truncate and protect",
+    "drop, and create and write",
+]
+SWEPT_IN_PIECES = ["read", "release"]
 
 
 # --- the real code ----------------------------------------------------------------------------------------------------
@@ -59,6 +74,79 @@ def test_no_order_of_calls_during_a_truncation_breaks_an_invariant(name: str, mo
     no_violation(EMPTYING[name]())
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", SWEPT)
+def test_no_order_of_calls_beside_a_sweep_breaks_an_invariant_while_a_table_is_emptied_by(
+    name: str, strategy: SweepStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
+    no_violation(SWEPT[name](strategy))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", SWEPT_WIDER)
+def test_no_order_of_calls_of_three_processes_beside_a_sweep_breaks_an_invariant(
+    name: str, strategy: SweepStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
+    no_violation(SWEPT_WIDER[name](strategy))
+
+
+@pytest.mark.parametrize("name", ANSWERS_LOST)
+def test_no_order_of_calls_during_a_truncation_with_a_lost_answer_breaks_an_invariant(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
+    no_violation(EMPTYING[name](), lost_answers=1)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("name", EMPTIED_IN_PIECES)
+def test_no_order_of_calls_during_a_truncation_in_pieces_breaks_an_invariant(
+    name: str, backwards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
+    no_violation(in_pieces(EMPTYING[name](), backwards))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", SWEPT_IN_PIECES)
+def test_no_order_of_calls_beside_a_sweep_in_pieces_breaks_an_invariant(
+    name: str, strategy: SweepStrategy, backwards: bool
+) -> None:
+    no_violation(in_pieces(WITH_A_SWEEP[name](strategy), backwards))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", sorted({*WITH_A_SWEEP} - {*SWEPT_IN_PIECES}))
+def test_no_order_of_calls_of_any_process_in_pieces_breaks_an_invariant(
+    name: str, strategy: SweepStrategy, backwards: bool
+) -> None:
+    no_violation(in_pieces(WITH_A_SWEEP[name](strategy), backwards))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({*EMPTYING} - {*EMPTIED_IN_PIECES}))
+def test_no_order_of_calls_during_any_truncation_in_pieces_breaks_an_invariant(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
+    no_violation(in_pieces(EMPTYING[name]()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({*EMPTYING} - {*ANSWERS_LOST}))
+def test_no_order_of_calls_during_any_truncation_with_a_lost_answer_breaks_an_invariant(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
+    no_violation(EMPTYING[name](), lost_answers=1)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", EMPTYING_WIDER)
 def test_no_order_of_calls_of_three_processes_during_a_truncation_breaks_an_invariant(name: str) -> None:
@@ -86,6 +174,10 @@ def test_no_order_of_calls_with_two_lost_answers_breaks_an_invariant(name: str, 
 @pytest.mark.parametrize("name", RECORDS)
 def test_no_order_of_calls_that_change_records_with_a_lost_answer_breaks_an_invariant(name: str) -> None:
     no_violation(RECORDS[name](), lost_answers=1)
+
+
+def in_pieces(scenario: AnyScenario, backwards: bool = False) -> AnyScenario:
+    return scenario._replace(actors=tuple(processes.in_pieces(each, backwards) for each in scenario.actors))
 
 
 def no_violation(scenario: Scenario | Emptying, lost_answers: int = 0) -> None:
@@ -146,7 +238,36 @@ def test_an_order_of_truncation_that_breaks_an_invariant_is_found_when(
     scenario = EMPTYING[REVERSED[name].scenario]()
     REVERSED[name].plant(monkeypatch)
     with pytest.raises(Violation, match=r"\n1\. "):
-        scenario.explore()
+        scenario.explore(REVERSED[name].lost_answers)
+
+
+@pytest.mark.parametrize("name", EMPTIED_IN_PIECES[1:2])
+def test_an_order_of_emptying_in_pieces_that_does_harm_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is removed with its table's mark checked before, and not with the decision."""
+    monkeypatch.setattr(retries, "EMPTIED_TABLE", TWO_ATTEMPTS)
+    REVERSED["a_reader_sees_what_started_below_the_mark"].plant(monkeypatch)
+    with pytest.raises(Violation, match=r"\n1\. "):
+        in_pieces(EMPTYING[name]()).explore()
+
+
+def test_a_delete_marker_that_is_removed_in_one_call_with_what_it_hides_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That is safe as long as calls are atomic: only a search in pieces finds it."""
+    MISTAKES["a_delete_marker_is_removed_in_one_call_with_what_it_hides"].make(monkeypatch)
+    scenario = WITH_A_SWEEP["release"]
+    no_violation(scenario(SweepStrategy.THOROUGH))
+    with pytest.raises(Violation, match=r"a reader of .*\n1\. "):
+        in_pieces(scenario(SweepStrategy.THOROUGH)).explore()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_sweep_that_removes_what_was_written_to_a_table_created_again_is_found(
+    strategy: SweepStrategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MISTAKES["the_entrys_own_version_is_removed_too"].make(monkeypatch)
+    with pytest.raises(Violation, match=r"is lost"):
+        SWEPT["create and write"](strategy).explore()
 
 
 # --- the search itself ------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tests.properties.narrow_machines import (
     Retaining,
     Stopping,
     Tearing,
+    Truncating,
 )
 from tests.properties.searching import Patch, find_nothing, search
 from tests.properties.sweep_machine import SweptStore
@@ -46,6 +47,7 @@ MACHINES = [
     Dedicated,
     Counting,
     Administering,
+    Truncating,
     Retaining,
     Lacking,
     Missing,

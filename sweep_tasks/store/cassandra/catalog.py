@@ -86,7 +86,8 @@ class CassandraCatalog:
     def add(self, table: TableRef, metadata: TableMetadata, gone: TableMetadata | None) -> bool:
         """Add a table. The physical table is created first, so that every table in the catalog can be used.
 
-        A row without metadata only keeps the last number that was used.
+        A row without metadata only keeps the last number that was used. A process that dies in between leaves an empty
+        physical table. It has the name of the next incarnation, so the next attempt to create the table uses it.
         """
         entry = self._entry(table)
         if (_loaded(entry) if entry and entry.metadata else None) != gone or (gone and not gone.is_gone):

@@ -1,12 +1,13 @@
 """Connections to one SQLite file, and the translation of its errors.
 
 Each thread has its own connection. Before a process forks, all connections are closed, and parent and child open new
-ones when they need them (see the gate below). A connection can't be closed if the forking thread itself is using it, or
-if another thread uses it for too long. Then the child refuses to use that file at all.
+ones when they need them (see `forks.py`). A connection can't be closed if the forking thread itself is using it, or if
+another thread uses it for too long. Then the child refuses to use that file at all.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import threading
@@ -20,61 +21,7 @@ from weakref import WeakSet, finalize, ref
 
 from sweep_tasks.errors import OutcomeUnknown, StoreBusy, StoreError, StoreMissing, StoreUnavailable
 from sweep_tasks.files import PRIVATE_FILE
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The gate keeps forks and the use of SQLite apart.
-#
-# SQLite counts its locks on a file in memory, and a fork copies these counts. The locks themselves belong to a process
-# and are not inherited. A child that continues with the copied counts assumes locks that it does not have. The parent
-# has the same problem if it closes "the last" connection while the child writes. So a process forks only while all
-# connections are closed: a thread holds its own lock while it uses a connection, and the forking thread waits for the
-# locks of all other threads.
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-class Gate:
-    """One lock for each thread that uses SQLite; a fork acquires all of them."""
-
-    def __init__(self) -> None:
-        self.patience_s = 0.0
-        """How long a fork waits for the other threads."""
-        self.reset()
-
-    def reset(self) -> None:
-        """Drop all locks in a forked child: the other threads do not exist there."""
-        self._local = threading.local()
-        self._threads: WeakSet[threading.RLock] = WeakSet()
-        self._arriving = threading.Lock()
-        self._taken: list[threading.RLock] = []
-
-    def own_lock(self) -> threading.RLock:
-        """Return the lock of this thread. Other threads wait for it only to fork."""
-        found: threading.RLock | None = getattr(self._local, "lock", None)
-        return found or self._add_thread()
-
-    def _add_thread(self) -> threading.RLock:
-        with self._arriving:
-            lock = self._local.lock = threading.RLock()
-            self._threads.add(lock)
-        return lock
-
-    def shut(self) -> None:
-        """Stop all other threads from using a connection.
-
-        A thread that holds its lock for too long is not waited for: it may be waiting for the forking thread.
-        """
-        self._arriving.acquire()
-        give_up_at = time.monotonic() + self.patience_s
-        self._taken = [
-            lock for lock in list(self._threads) if lock.acquire(timeout=max(0.0, give_up_at - time.monotonic()))
-        ]
-
-    def open(self) -> None:
-        for lock in self._taken:
-            lock.release()
-        self._taken = []
-        self._arriving.release()
-
+from sweep_tasks.store.sqlite.forks import Gate
 
 Durability = Literal["full", "normal", "off"]
 """What survives a power failure: all commits, all but the last ones, or nothing. `off` is not a setting: it is for
@@ -85,6 +32,11 @@ _PAUSES_S = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 
 """Pauses between attempts to get the write lock, as in SQLite's own busy handler."""
 
 
+def _file_id(path: Path) -> FileId:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
 class _Owner:
     """A marker that lives as long as the thread that a connection was opened for."""
 
@@ -93,13 +45,15 @@ class _Held:
     """A connection with its current pragmas and the number of blocks that use it."""
 
     def __init__(self, connection: sqlite3.Connection, owner: _Owner, path: Path) -> None:
-        found = path.stat()
         self.connection = connection
         self.owner = ref(owner)
+        self.lock = _gate.own_lock()
         self.thread = threading.get_ident()
-        self.file: FileId = (found.st_dev, found.st_ino)
+        self.process = os.getpid()
+        self.file = _file_id(path)
         self.uses = 0
         self.closed = False
+        self._closing = threading.RLock()
         self._busy_timeout_ms: int | None = None
         self._synchronous: Durability | None = None
 
@@ -114,8 +68,15 @@ class _Held:
             self._synchronous = durability
 
     def close(self) -> None:
-        self.closed = True
-        self.connection.close()
+        """Close the connection, and return only when it is closed, even if another thread closes it.
+
+        A child never closes a connection of its parent, not even when a store is finalised before it was told.
+        """
+        if self.process == os.getpid():
+            self.closed = True
+            with self._closing:
+                self.connection.close()
+            _open.discard(self)  # only now: until then a forked child inherits it
 
 
 class _Using:
@@ -204,7 +165,12 @@ class _Locking(_Using):
     def begin(self, held: _Held) -> None:
         held.wait_for_locks(0)
         held.sync(self._durability)
-        held.connection.execute(self._statement)
+        try:
+            held.connection.execute(self._statement)
+        except BaseException:
+            if held.connection.in_transaction:  # a signal handler raised right after the statement
+                held.connection.execute("ROLLBACK")
+            raise
 
 
 class _Writing(_Locking):
@@ -271,8 +237,8 @@ class Connections:
         held: _Held | None = getattr(self._local, "held", None)
         if held is None or held.closed:
             for other in self._held.copy():
-                if other.owner() is None and not other.uses:
-                    self.drop(other)  # its thread has ended
+                if not other.uses and (other.closed or other.owner() is None):
+                    self.drop(other)  # closed by a fork, or its thread has ended
             owner = self._local.owner = _Owner()
             held = self._local.held = self.open("rw", owner)
         return held
@@ -288,6 +254,16 @@ class Connections:
         self._check_not_inherited()
         if mode == "rwc":
             self._create_private()
+        _opening[owner] = self.path
+        try:
+            held = self._connect(mode, owner)
+            _open.add(held)
+        finally:
+            del _opening[owner]
+        self._held.add(held)
+        return held
+
+    def _connect(self, mode: Literal["rw", "rwc"], owner: _Owner) -> _Held:
         connection = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
@@ -298,12 +274,10 @@ class Connections:
         )
         try:
             connection.execute("PRAGMA cache_size = -16384")
-            held = _Held(connection, owner, self.path)
+            return _Held(connection, owner, self.path)
         except BaseException:
             connection.close()  # immediately: the error may keep it alive, unknown to a later fork
             raise
-        self._held.add(held)
-        return held
 
     def _create_private(self) -> None:
         """Create the file with access for its owner only, regardless of the umask.
@@ -311,7 +285,7 @@ class Connections:
         SQLite gives its log and index files the same mode. An existing file keeps its mode: an operator may have opened
         it to others. If the folder does not permit creating files, the error is reported by SQLite afterwards.
         """
-        with _one_creates, suppress(OSError):  # one at a time: closing the file would free another thread's locks
+        with _gate.one_creates, suppress(OSError):  # one at a time: closing the file would free another thread's locks
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
     def drop(self, held: _Held) -> None:
@@ -349,31 +323,14 @@ class Connections:
 
     # --- around a fork ------------------------------------------------------------------------------------------
 
-    def close_unused(self) -> None:
-        """Close all connections before a fork, except those that the forking thread itself is using."""
-        for held in self._held.copy():
-            if not held.uses:
-                self.drop(held)
-
-    def leave_to_parent(self) -> None:
-        """Give up the parent's open connections in a forked child.
-
-        They are neither used nor closed here, because closing them would roll back what the parent is doing. Their
-        files are refused in this process.
-        """
-        for held in self._held:
-            _inherited.append(held.connection)
-            _inherited_files.add(held.file)
-            if held.thread == threading.get_ident():
-                held.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+    def forget(self) -> None:
+        """Forget the parent's connections in a forked child."""
         self._held.clear()
         self._local = threading.local()
 
     def _check_not_inherited(self) -> None:
-        if _inherited_files and self.path.exists():
-            found = self.path.stat()
-            if (found.st_dev, found.st_ino) in _inherited_files:
-                raise self._inherited_in_use()
+        if _inherited_files and self.path.exists() and _file_id(self.path) in _inherited_files:
+            raise self._inherited_in_use()
 
     def _inherited_in_use(self) -> StoreError:
         return StoreError(
@@ -385,28 +342,56 @@ class Connections:
 
 def _close_all(held: set[_Held]) -> None:
     with _gate.own_lock():
-        while held:
-            held.pop().close()
+        for each in held.copy():
+            held.discard(each)
+            each.close()
 
 
 _gate = Gate()
-_one_creates = threading.Lock()
 _everyone: WeakSet[Connections] = WeakSet()
-_inherited: list[sqlite3.Connection] = []
-"""Connections of the parent process. A reference to them prevents that the child finalises, and so closes, them."""
+_open: set[_Held] = set()
+"""All open connections of this process. Not found through `_everyone`: a store that was dropped is no longer in it, but
+its connections are open until its finaliser has run."""
+_opening: dict[_Owner, Path] = {}
+"""The files that threads are just opening."""
 _inherited_files: set[FileId] = set()
 
 
 def _before_fork() -> None:
-    _gate.shut()
-    for connections in list(_everyone):
-        connections.close_unused()
+    """Close all connections that nothing uses.
+
+    The connection of a thread that was not stopped stays open: whether the thread uses it can change at any time.
+    """
+    try:
+        _gate.shut()
+    finally:
+        for held in list(_open):
+            if not held.uses and _gate.has_stopped(held.lock):
+                held.close()
 
 
 def _in_child() -> None:
+    """Give up the connections that are still open.
+
+    They are neither used nor closed here, because closing them would roll back what the parent is doing, and would
+    later remove a log that others write to. Their files are refused in this process.
+    """
     _gate.reset()
+    for held in list(_open):
+        # A reference that is never released: connections must stay open when this process ends, too.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held.connection))
+        _inherited_files.add(held.file)
+        if held.thread == threading.get_ident():
+            held.connection.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+    _open.clear()
+    for path in _opening.values():
+        with suppress(FileNotFoundError):
+            _inherited_files.add(_file_id(path))
+    _opening.clear()
     for connections in list(_everyone):
-        connections.leave_to_parent()
+        connections.forget()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_gate.open, after_in_child=_in_child)
+os.register_at_fork(before=_before_fork)
+for _ in range(2):  # twice: a signal handler that raises ends the hook that it interrupts, and the second completes it
+    os.register_at_fork(after_in_parent=_gate.open, after_in_child=_in_child)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -244,6 +246,21 @@ class TestDiscarding:
             polluted.advance(8 * 3_600)
         record = [ClockSample(100 * DAY + 60_000 + number * 8 * HOUR, 4 + number) for number in range(4)]
         assert clock_history.moments_of([each.ts for each in record]) == {each.ts: each.wall_ms for each in record}
+
+    @pytest.mark.parametrize("days", [range(4, 16), [3, 7, 8, 15], [9, 15]])
+    def test_the_time_by_which_a_timestamp_was_passed_is_found_again(
+        self, clock_history: ClockHistory, days: Iterable[int]
+    ) -> None:
+        """The day of the wrong sample stays in the index, with a timestamp below those of the days before it."""
+        right = [ClockSample(day * DAY, day * 100) for day in range(1, 4)]
+        for each in [*right, ClockSample(8 * DAY, 310)]:
+            clock_history.record(each)
+        clock_history.discard(4 * DAY)
+        for day in days:
+            right.append(ClockSample(day * DAY + 1, day * 100 + 50))
+            clock_history.record(right[-1])
+        for ts in range(50, right[-1].ts):
+            assert clock_history.passed_at(ts) == next(each.wall_ms for each in right if each.ts > ts)
 
     def test_one_recorded_at_the_same_time_is_discarded_too(self, memory: MemoryStore) -> None:
         """It was recorded between reading the last one and replacing it."""

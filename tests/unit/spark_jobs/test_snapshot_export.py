@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from spark_jobs.export_frames import ExportContext, Part, reading
 from spark_jobs.snapshot_export import main
+from spark_jobs.workers import WorkerError
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import (
@@ -26,8 +29,15 @@ from sweep_tasks.errors import (
 )
 from sweep_tasks.export.files import Manifest, Written, manifest_of
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.protection.catalog import ProtectionCatalog
+from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store import Store
+from sweep_tasks.tables.catalog import Catalog
+from sweep_tasks.transactions import TransactionManager
 from tests.unit.spark_jobs.failing import failure_of
+
+ORDERS = TableRef.parse("shop.orders")
+AT = 200
 
 
 @pytest.fixture
@@ -108,6 +118,37 @@ def test_the_error_names_the_obstacle(
         name: Path(value.format(folder=folder)) if isinstance(value, str) else value for name, value in names.items()
     }
     assert found == expected
+
+
+def test_after_a_forced_truncation_an_accepted_protection_does_not_lead_to_an_empty_export(
+    protected: Store, folder: Path
+) -> None:
+    Catalog(protected).truncate(ORDERS, force=True)
+    error = failure_of(main, arguments(folder, {"at": AT}))
+    assert (type(error), error.exit_code) == (SnapshotSwept, EXIT_CONFLICT)
+    assert [each.parent.name for each in folder.glob("*/manifest.json")] == ["60"]
+
+
+def test_an_export_during_which_a_table_is_truncated_by_force_fails(protected: Store, sqlite_url: str) -> None:
+    """Between two ranges. What was read before that is complete."""
+    (part,) = [Part(str(ORDERS), stretch) for stretch in protected.stretches(ORDERS, 1)]
+    read = reading(ExportContext({"store": sqlite_url}, AT, [part, part]))
+    pages = read(iter([pa.RecordBatch.from_pydict({"id": [number]}) for number in range(2)]))
+    assert next(pages).column("value").to_pylist() == [b"paid"]
+    Catalog(protected).truncate(ORDERS, force=True)
+    with pytest.raises(WorkerError) as failed:
+        list(pages)
+    assert isinstance(failed.value.__cause__, SnapshotSwept)
+
+
+@pytest.fixture
+def protected(swept: Store) -> Store:
+    """With a cell, and an accepted protection."""
+    with TransactionManager(swept, renew_leases=False).transaction() as tx:
+        tx.put(ORDERS, b"1", b"state", b"paid")
+    TimestampService(swept).move_past(AT)
+    assert ProtectionCatalog(swept).protect(Record("backup", AT, Mode.AT, (Target(ORDERS),))).accepted
+    return swept
 
 
 def arguments(folder: Path, given: dict[str, Any] | str) -> list[str]:

@@ -15,6 +15,7 @@ from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.tables.activity import Activity, Written
 from sweep_tasks.tables.catalog import Catalog, Count
 from sweep_tasks.transactions import Transaction, TransactionManager
 from tests.support.clock import ManualClock
@@ -342,6 +343,22 @@ def test_of_two_processes_that_create_a_table_one_fails(memory: MemoryStore) -> 
     with pytest.raises(AlreadyExists):
         first.finish()
     assert row(memory).strategy is SweepStrategy.THOROUGH
+
+
+@pytest.mark.parametrize("call", ["read_rows", "catalog_rows", "compare_and_set", "create_table"])
+def test_a_process_that_fails_to_create_a_table_keeps_the_records_of_scans_of_the_other_one(
+    memory: MemoryStore, call: str
+) -> None:
+    """Up to the catalog row, it finds records of the table that was dropped."""
+    activity = Activity(memory)
+    activity.add(SweepStrategy.THOROUGH, 0, {T: Written(1, 0)})
+    loser = Process(memory, lambda own: Catalog(own).create(T, TableMetadata()))
+    loser.step_to(call)
+    Catalog(memory).create(T, TableMetadata())
+    activity.add(SweepStrategy.THOROUGH, 0, {T: Written(5_000, 100)})
+    with pytest.raises(AlreadyExists):
+        loser.finish()
+    assert activity.ever(T) == Written(5_000, 100)
 
 
 def test_a_change_of_a_table_waits_for_what_was_announced(table: Catalog, memory: MemoryStore) -> None:
