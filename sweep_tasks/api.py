@@ -35,7 +35,7 @@ from sweep_tasks.protection.protecting import AnyTarget, create_record, new_reco
 from sweep_tasks.protection.records import Mode, Record
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store import Store, initialise_store
-from sweep_tasks.sweep.order import Budget, SweepOptions, checked_swept
+from sweep_tasks.sweep.order import SweepOptions, checked_swept
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.tables.catalog import Catalog
@@ -154,8 +154,7 @@ class Database:
     ) -> list[Summary]:
         """Sweep in this process, and return a summary of each shard. The limits are for each shard; 0 is none."""
         wanted = [_swept(strategy) for strategy in strategies]
-        budget = Budget.of(self.settings, max_entries, max_seconds)
-        options = SweepOptions(self.settings.sweep_batch_entries, self.settings.grace_s, budget, dry_run)
+        options = SweepOptions.of(self.settings, max_entries=max_entries, max_seconds=max_seconds, dry_run=dry_run)
         sweeper = Sweeper(self._store, self.settings, self._clock)
         return list(tally_sweeps(self._store, self._clock, sweeper.sweep(wanted, shards, stop_at, options), LIBRARY))
 

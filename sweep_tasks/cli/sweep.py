@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ from sweep_tasks.metrics.samples import tally_sweeps
 from sweep_tasks.metrics.tally import COMMAND
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import QUEUES, Progress
-from sweep_tasks.sweep.order import Budget, SweepOptions
+from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.summary import Reached, Summary
 
@@ -43,11 +42,11 @@ def sweep(
         if strategy and SweepStrategy.NOTHING in strategy:
             raise BadValue("strategy", "nothing is never swept; give conservative or thorough")
         settings = run.settings
-        budget = Budget.of(settings, max_entries, max_seconds)
-        options = SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, dry_run)
         total = len(strategy or QUEUES) * (len(shard or []) or Progress(run.store).shards())
         with Bar(total, disable=run.as_json) as bar:
-            options = replace(options, listener=bar)
+            options = SweepOptions.of(
+                settings, max_entries=max_entries, max_seconds=max_seconds, dry_run=dry_run, listener=bar
+            )
             summaries = Sweeper(run.store, settings, SystemClock()).sweep(strategy or QUEUES, shard, stop_at, options)
             done = _sweep_shards(run, summaries, bar)
         document = {"dry_run": dry_run, "shards": [each.document() for each in done]}

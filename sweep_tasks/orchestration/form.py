@@ -73,6 +73,13 @@ def sweep_form(shards: int) -> dict[str, Param]:
             description=f"For example 0,2-{max(3, shards - 1)}; there are {shards}, from 0. Empty: all of them.",
             section=_WHAT,
         ),
+        **order_fields(),
+    }
+
+
+def order_fields() -> dict[str, Param]:
+    """Return the fields of the form that are fields of a `SweepOrder`, under the same names."""
+    return {
         "dry_run": dry_run_field(
             "Count what would be removed; remove nothing, publish nothing, advance no progress.", _WHAT
         ),
@@ -151,8 +158,5 @@ def order_of(params: Mapping[str, Any], task: ShardTask, until_ms: int) -> Sweep
         task.strategy,
         task.shard,
         until_ms=until_ms,
-        stop_at=params["stop_at"],
-        max_entries=params["max_entries"],
-        max_seconds=params["max_seconds"],
-        dry_run=params["dry_run"],
+        **{name: params[name] for name in order_fields()},
     )

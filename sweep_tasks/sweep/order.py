@@ -98,6 +98,21 @@ class SweepOptions:
     listener: ProgressListener = ignore_progress
     """Called many times with the current progress."""
 
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        max_entries: int = 0,
+        max_seconds: float = 0,
+        dry_run: bool = False,
+        listener: ProgressListener = ignore_progress,
+    ) -> SweepOptions:
+        """Return what was asked for, with the settings for everything else. An order, the command and the library call
+        this, so that an option means the same in all of them."""
+        budget = Budget.of(settings, max_entries, max_seconds)
+        return cls(settings.sweep_batch_entries, settings.grace_s, budget, dry_run, listener)
+
 
 def checked_swept(strategy: SweepStrategy) -> SweepStrategy:
     if strategy not in QUEUES:
@@ -139,8 +154,9 @@ class SweepOrder(Order):
     dry_run: bool = False
 
     def options(self, settings: Settings) -> SweepOptions:
-        budget = Budget.of(settings, self.max_entries, self.max_seconds)
-        return SweepOptions(settings.sweep_batch_entries, settings.grace_s, budget, self.dry_run)
+        return SweepOptions.of(
+            settings, max_entries=self.max_entries, max_seconds=self.max_seconds, dry_run=self.dry_run
+        )
 
     def horizon(self, store: Store, settings: Settings, clock: Clock) -> Horizon:
         """Return the greatest timestamp that this order may sweep now.
