@@ -119,7 +119,7 @@ def parse_round(results: Mapping[str, Any]) -> NodeRound:
 
 
 def _parse(model: type[D], result: Any) -> D | None:
-    """Return None for a document that is not valid: whoever may edit the DAG can change an XCom, and the other nodes
+    """Return None for a document that is not valid: a user who may edit the DAG can change an XCom, and the other nodes
     are shown all the same."""
     try:
         return None if result is None else model.model_validate(result)

@@ -168,7 +168,7 @@ class Emptied:
             if isinstance(position.result, Seen):
                 self._check_seen(state, position.result)
         if not any(isinstance(position.error, OutcomeUnknown) for position in state.positions):
-            self._check_all_that_committed_were_told(state)
+            self._check_all_commits_were_reported(state)
 
     # --- results of reads ------------------------------------------------------------------------------------------
 
@@ -188,12 +188,12 @@ class Emptied:
         assert [each.state for each in protections(store).records()] == [State.ACCEPTED]
 
     @staticmethod
-    def _check_all_that_committed_were_told(state: search.State) -> None:
+    def _check_all_commits_were_reported(state: search.State) -> None:
         store = state.contents.store
         starts = range(GREATEST + 1, TimestampService(store).greatest() + 1)
         committed = {commit for commit in CommitTable(store).outcomes(starts).items() if commit[1] >= 0}
-        told = {tuple(each.result) for each in state.positions if isinstance(each.result, Wrote)}
-        assert told == committed, f"told were {told}, and {committed} stands"
+        reported = {tuple(each.result) for each in state.positions if isinstance(each.result, Wrote)}
+        assert reported == committed, f"{reported} were reported, and {committed} is stored"
 
     def _check_seen(self, state: search.State, seen: Seen) -> None:
         """The answer of a store that empties a table in one step."""

@@ -392,8 +392,10 @@ class SweptStore(Searched):
                         got = seen_in(versions, t, commits)
                         assert got == expected, f"a reader of {place} at {t} sees {got!r}, not {expected!r} ({reason})"
                     for versions in hidden if t < latest else []:
-                        told = self._ask_real_reader(table, cell, t, versions)
-                        assert told in (None, expected), f"{place} at {t}: told {told!r}, not {expected!r} ({reason})"
+                        answer = self._ask_real_reader(table, cell, t, versions)
+                        assert answer in (None, expected), f"{place} at {t}: {answer!r}, not {expected!r} ({reason})"
+                            f"{place} at {t}: read {answer!r}, not {expected!r} ({reason})"
+                        )
 
     def _ask_real_reader(self, table: TableRef, cell: Cell, at: int, versions: dict[int, bytes]) -> bytes | None:
         """Return the answer if the cell has these versions, None if the snapshot is refused. It changes only a copy."""

@@ -469,8 +469,8 @@ def test_a_thread_that_is_only_opening_or_closing_a_connection_costs_the_child_t
         family.tell(parent=reason_of(lambda: open_quickly(sqlite_url)))
 
     with Family().started(first) as family:
-        told = {who: reason for each in family.hear_all() for who, reason in each.items()}
-    assert told == {"child": "forked_while_in_use", "parent": None}
+        reported = {who: reason for each in family.hear_all() for who, reason in each.items()}
+    assert reported == {"child": "forked_while_in_use", "parent": None}
 
 
 def test_a_fork_leaves_the_connections_of_a_thread_alone_that_it_could_not_stop(
@@ -508,8 +508,8 @@ def test_a_fork_leaves_the_connections_of_a_thread_alone_that_it_could_not_stop(
         family.tell(stayed=stayed)
 
     with Family().started(first) as family:
-        told = {who: what for each in family.hear_all() for who, what in each.items()}
-    assert told == {"child": ["forked_while_in_use", "forked_while_in_use", None], "stayed": [True]}
+        reported = {who: what for each in family.hear_all() for who, what in each.items()}
+    assert reported == {"child": ["forked_while_in_use", "forked_while_in_use", None], "stayed": [True]}
 
 
 def test_a_child_does_not_close_a_connection_of_its_parent(
@@ -686,8 +686,8 @@ def test_a_signal_handler_that_raises_while_a_fork_waits_harms_neither_side(sqli
         family.tell(parent=reason_of(lambda: store.read(CLOCK_SAMPLES, [BY_THREAD])))
 
     with Family().started(first) as family:
-        told = {who: reason for each in family.hear_all() for who, reason in each.items()}
-    assert told == {"child": "forked_while_in_use", "parent": None}
+        reported = {who: reason for each in family.hear_all() for who, reason in each.items()}
+    assert reported == {"child": "forked_while_in_use", "parent": None}
 
 
 def test_a_store_can_be_finalised_by_a_thread_that_waits_to_fork(sqlite_url: str) -> None:
@@ -709,8 +709,8 @@ def test_a_store_can_be_finalised_by_a_thread_that_waits_to_fork(sqlite_url: str
         family.tell(hangs=thread.is_alive())
 
     with Family().started(first) as family:
-        told = {what: value for each in family.hear_all() for what, value in each.items()}
-    assert told == {"forked": True, "hangs": False}
+        reported = {what: value for each in family.hear_all() for what, value in each.items()}
+    assert reported == {"forked": True, "hangs": False}
 
 
 def test_a_thread_whose_first_use_is_interrupted_is_still_known_to_a_fork() -> None:
