@@ -15,7 +15,7 @@ from sweep_tasks.errors import BadValue, SweepflowError
 
 ORDER = "order"
 """The field that an error names if the whole document is unusable."""
-ORDER_CONFIG = ConfigDict(extra="forbid")
+ORDER_CONFIG = ConfigDict(extra="forbid", defer_build=True)
 
 
 @dataclass(frozen=True, config=ORDER_CONFIG)

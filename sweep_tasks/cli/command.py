@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pendulum
 import typer
@@ -31,8 +31,11 @@ from sweep_tasks.errors import EXIT_DEFECT, EXIT_FAILED, BadValue, SweepflowErro
 from sweep_tasks.extras import extras_named
 from sweep_tasks.logs import configure_logs
 from sweep_tasks.store import Store
-from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.texts import printable, printable_lines
+
+if TYPE_CHECKING:
+    from sweep_tasks.tables.catalog import Catalog
+
 
 # --- the terminal -----------------------------------------------------------------------------------------------------
 # Names, reasons and messages come from users and other programs. Control characters in them are never printed as such:
@@ -82,6 +85,8 @@ class Command:
 
     @property
     def catalog(self) -> Catalog:
+        from sweep_tasks.tables.catalog import Catalog
+
         return Catalog(self.store, patience_s=self.settings.emptying_wait_s)
 
     def answer(self, document: dict[str, Any], for_people: Callable[[Console], None]) -> None:

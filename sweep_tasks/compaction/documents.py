@@ -19,7 +19,7 @@ from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.sstables.statistics import Reads
 
 
-class Document(BaseModel):
+class Document(BaseModel, defer_build=True):
     """A frozen model with a JSON form. Unknown fields are ignored, since another version may have written them."""
 
     model_config = ConfigDict(frozen=True)

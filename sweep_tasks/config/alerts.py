@@ -18,7 +18,7 @@ from sweep_tasks.config.values import (
 )
 
 
-class AlertSettings(BaseModel):
+class AlertSettings(BaseModel, defer_build=True):
     alert_smtp_host: str | None = Field(default=None, description="mail server for alerts; none: no mail")
     alert_smtp_port: int = Field(default=587, ge=1, le=65_535, description="port of the mail server")
     alert_smtp_tls: Literal["none", "starttls", "tls"] = Field(

@@ -31,7 +31,7 @@ from sweep_tasks.config.values import (
 )
 
 
-class TableThresholds(BaseModel):
+class TableThresholds(BaseModel, defer_build=True):
     """Thresholds of one table that replace the general `compaction_…` settings of the same names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -64,7 +64,7 @@ _PASSWORD_GIVEN = re.compile(r"\w*(PASS|PASSWORD|SECRET|TOKEN)\w*=.", re.IGNOREC
 """An assignment of an environment variable, as in the arguments of `env`."""
 
 
-class CompactionNode(BaseModel):
+class CompactionNode(BaseModel, defer_build=True):
     """One node: its data folders, and the commands that run Cassandra's tools there."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -127,7 +127,7 @@ Nodes = Annotated[
 ]
 
 
-class CompactionSettings(BaseModel):
+class CompactionSettings(BaseModel, defer_build=True):
     compaction_dense_tombstones: int = Field(
         default=100, description="a block with this many tombstones is dense; 0 or less: their number is ignored"
     )

@@ -9,7 +9,7 @@ from pydantic import (
 )
 
 
-class ProtectionSettings(BaseModel):
+class ProtectionSettings(BaseModel, defer_build=True):
     max_protection_records: int = Field(
         default=512, ge=0, description="maximum number of protection records; 0: no limit"
     )

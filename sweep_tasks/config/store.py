@@ -31,7 +31,7 @@ def _without_login(store: str) -> str:
     return store
 
 
-class StoreSettings(BaseModel):
+class StoreSettings(BaseModel, defer_build=True):
     store: Annotated[str, AfterValidator(_without_login)] = Field(
         default="sqlite:///sweepflow.db", description="URL of the store"
     )
@@ -105,7 +105,7 @@ def _check_cassandra(settings: StoreSettings) -> None:
         raise refused("needs_certificate", "cassandra_key_file requires cassandra_cert_file")
 
 
-class TransactionSettings(BaseModel):
+class TransactionSettings(BaseModel, defer_build=True):
     lease_ttl_s: float = Field(
         default=30.0, gt=0, description="how long a transaction counts as alive after its last lease renewal"
     )

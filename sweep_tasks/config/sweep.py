@@ -11,7 +11,7 @@ from pydantic import (
 from sweep_tasks.config.values import MAX_PAGE_VERSIONS, CommaSeparated
 
 
-class SweepSettings(BaseModel):
+class SweepSettings(BaseModel, defer_build=True):
     grace_s: int = Field(default=3_600, ge=0, description="how long sweeps watch aborted transactions for late writes")
     sweep_batch_entries: int = Field(default=100_000, gt=0, description="queue entries in one batch of a sweep")
     max_tombstones_per_partition: int = Field(
@@ -48,7 +48,7 @@ class SweepSettings(BaseModel):
     )
 
 
-class LegacySettings(BaseModel):
+class LegacySettings(BaseModel, defer_build=True):
     legacy_ranges: int = Field(default=64, ge=1, le=10_000, description="ranges into which a table scan is split")
     legacy_batch_versions: int = Field(
         default=5_000, gt=0, le=MAX_PAGE_VERSIONS, description="versions that a table scan fetches at once"

@@ -16,7 +16,7 @@ from sweep_tasks.config.values import (
 )
 
 
-class TaskSettings(BaseModel):
+class TaskSettings(BaseModel, defer_build=True):
     export_folder: Path | None = Field(
         default=None,
         description="folder for exports of tables, visible to all machines of a Spark job; none: no exports",

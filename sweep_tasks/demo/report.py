@@ -41,7 +41,7 @@ _MEANINGS = {
 _LONGER_RETENTION = "within the longer retention of {by}: replaced less than {retention} ago"
 
 
-class SweptShard(BaseModel):
+class SweptShard(BaseModel, defer_build=True):
     """The summary of one shard's sweep, with what the demo has measured. Other fields of the summary are kept."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -58,7 +58,7 @@ class SweptShard(BaseModel):
     lag_s: int | None
 
 
-class StoreFigures(BaseModel):
+class StoreFigures(BaseModel, defer_build=True):
     """What a store contains, and how long it takes to read all of it."""
 
     model_config = ConfigDict(frozen=True)
@@ -88,7 +88,7 @@ class StoreFigures(BaseModel):
         )
 
 
-class KeptVersions(BaseModel):
+class KeptVersions(BaseModel, defer_build=True):
     """How many versions are kept for one reason, and the reason in words."""
 
     model_config = ConfigDict(frozen=True)
@@ -99,7 +99,7 @@ class KeptVersions(BaseModel):
     says: str
 
 
-class DemoReport(BaseModel):
+class DemoReport(BaseModel, defer_build=True):
     """The whole report. What a command adds to it is left out of the document unless it is given."""
 
     model_config = ConfigDict(frozen=True)

@@ -150,7 +150,7 @@ def strategy_in(queue: str) -> str:
     return queue.partition("/")[0]
 
 
-class BacklogCounts(BaseModel, frozen=True):
+class BacklogCounts(BaseModel, frozen=True, defer_build=True):
     """Entries that are not swept yet, by queue (see `queue_name`)."""
 
     by_shard: dict[str, int] = {}

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -105,10 +106,12 @@ class LegacySummary:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> LegacySummary:
         counts = {name: document[name] for name in Counts._fields}
-        return _SUMMARY.validate_python({**document, "counts": counts})
+        return _validator().validate_python({**document, "counts": counts})
 
 
-_SUMMARY = TypeAdapter(LegacySummary)
+@cache
+def _validator() -> TypeAdapter[LegacySummary]:
+    return TypeAdapter(LegacySummary)
 
 
 class LegacySweep:

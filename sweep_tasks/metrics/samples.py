@@ -76,7 +76,7 @@ DUE = "due"
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
-class ParkedCounts(BaseModel, frozen=True):
+class ParkedCounts(BaseModel, frozen=True, defer_build=True):
     """Parked entries. Shards have the names of their queues (see `queue_name`)."""
 
     by_reason: dict[str, int]
@@ -85,14 +85,14 @@ class ParkedCounts(BaseModel, frozen=True):
     at_least: bool
 
 
-class QuarantinedCounts(BaseModel, frozen=True):
+class QuarantinedCounts(BaseModel, frozen=True, defer_build=True):
     by_shard: dict[str, int]
     by_reason: dict[str, int] = {}
     """The most frequent reasons only."""
     at_least: bool
 
 
-class QueueSample(BaseModel, frozen=True):
+class QueueSample(BaseModel, frozen=True, defer_build=True):
     """What was counted in the queues of a store at one time."""
 
     at_ms: int
@@ -103,7 +103,7 @@ class QueueSample(BaseModel, frozen=True):
     backlog: BacklogCounts = BacklogCounts()
 
 
-class SamplePoint(BaseModel, frozen=True):
+class SamplePoint(BaseModel, frozen=True, defer_build=True):
     """A sample as one point of the time line."""
 
     at_ms: int
@@ -223,7 +223,7 @@ def keep_point(store: Store, sample: QueueSample) -> None:
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
-class HistoryPoint(BaseModel, frozen=True):
+class HistoryPoint(BaseModel, frozen=True, defer_build=True):
     """One step of the time line."""
 
     at_ms: int
@@ -238,7 +238,7 @@ class PastRun(RecordedRun, frozen=True):
     took_s: float
 
 
-class History(BaseModel, frozen=True):
+class History(BaseModel, frozen=True, defer_build=True):
     """Work and samples over the last days, and the last runs. A step in which nothing ended has no point."""
 
     step_s: int

@@ -69,7 +69,7 @@ class TaskAttempt(NamedTuple):
 # --- what is kept of the last run of a series, by kind of work --------------------------------------------------------
 
 
-class SweepDetails(BaseModel, frozen=True):
+class SweepDetails(BaseModel, frozen=True, defer_build=True):
     entries: int = 0
     range_deletes: int = 0
     progress: int = -1
@@ -78,7 +78,7 @@ class SweepDetails(BaseModel, frozen=True):
     engine: str = "local"
 
 
-class ReconciliationDetails(BaseModel, frozen=True):
+class ReconciliationDetails(BaseModel, frozen=True, defer_build=True):
     records: int = 0
     spans: int = 0
     oldest_age_s: int = 0
@@ -86,13 +86,13 @@ class ReconciliationDetails(BaseModel, frozen=True):
     """Records that need a decision."""
 
 
-class ScanDetails(BaseModel, frozen=True):
+class ScanDetails(BaseModel, frozen=True, defer_build=True):
     ranges: int = 0
     ranges_done: int = 0
     stopped: str | None = None
 
 
-class CompactionDetails(BaseModel, frozen=True):
+class CompactionDetails(BaseModel, frozen=True, defer_build=True):
     tombstones: int = 0
     near_failing: int = 0
     kept: dict[str, int] = {}
@@ -101,7 +101,7 @@ class CompactionDetails(BaseModel, frozen=True):
 Details = SweepDetails | ReconciliationDetails | ScanDetails | CompactionDetails
 
 
-class LastRun(BaseModel, frozen=True):
+class LastRun(BaseModel, frozen=True, defer_build=True):
     """The last run of a series: which attempt, when it ended and how long it took."""
 
     dag: str
@@ -187,7 +187,7 @@ class Series(NamedTuple):
     last: LastRun
 
 
-class RecordedRun(BaseModel, frozen=True):
+class RecordedRun(BaseModel, frozen=True, defer_build=True):
     """One DAG run, as stored: its tasks and what they did, by kind of work."""
 
     tasks: int

@@ -135,7 +135,7 @@ class Report:
         )
 
 
-class ReportDocument(BaseModel):
+class ReportDocument(BaseModel, defer_build=True):
     """The report as JSON. Unknown keys are ignored: another version may have written them."""
 
     model_config = ConfigDict(frozen=True)
@@ -151,7 +151,7 @@ class ReportDocument(BaseModel):
     problems: list[ReportedProblem]
 
 
-class ReportedClock(BaseModel):
+class ReportedClock(BaseModel, defer_build=True):
     """A host whose clock is wrong."""
 
     model_config = ConfigDict(frozen=True)

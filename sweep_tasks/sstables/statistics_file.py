@@ -33,7 +33,7 @@ Token = Annotated[StrictInt, Field(ge=LEAST_TOKEN, le=GREATEST_TOKEN)]
 Text = Annotated[StrictStr, Field(min_length=1)]
 
 
-class StatisticsLine(BaseModel):
+class StatisticsLine(BaseModel, defer_build=True):
     """One line as it is written. A field that is left out is not known; null is not allowed, except for `proof`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -233,7 +233,7 @@ class MeasuredFile:
 _MEASURED = TypeAdapter(MeasuredFile)
 
 
-class FileSummary(BaseModel):
+class FileSummary(BaseModel, defer_build=True):
     """The figures of one file that are added up over a node. A Spark worker hands it to the driver."""
 
     model_config = ConfigDict(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import structlog
@@ -60,10 +61,13 @@ class Summary:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Summary:
-        return _SUMMARY.validate_python(document)
+        return _validator().validate_python(document)
 
 
-_SUMMARY = TypeAdapter(Summary)
+@cache
+def _validator() -> TypeAdapter[Summary]:
+    """Built when it is needed, which takes longer than importing this module."""
+    return TypeAdapter(Summary)
 
 
 def written(entries: Collection[Entry]) -> dict[TableRef, Written]:

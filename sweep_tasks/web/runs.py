@@ -20,7 +20,7 @@ ENDED = ("success", "failed")
 _MOST = 5
 
 
-class DagRun(BaseModel, frozen=True):
+class DagRun(BaseModel, frozen=True, defer_build=True):
     """A DAG run as Airflow's API returns it."""
 
     dag_id: str
