@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-import pendulum
-
 from sweep_tasks.errors import BadValue
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -89,32 +87,19 @@ def without_secrets(url: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Durations for people: the two greatest units, in words or abbreviated.
+# Durations for people, in one form everywhere.
 # ---------------------------------------------------------------------------------------------------------------------
 
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
-def words(seconds: float) -> str:
-    """Return a duration in words: 6 hours 10 minutes."""
-    whole = int(seconds)
-    return " ".join(pendulum.duration(seconds=whole).in_words().split()[:4]) if whole else "0 seconds"
-
-
-def short(seconds: float | None) -> str:
-    """Return a duration in abbreviated units, where space is limited: 6 h 10 min."""
+def duration(seconds: float | None, most_units: int = 2) -> str:
+    """Return a duration in its greatest units: 6h 10m."""
     if seconds is None:
         return "unknown"
     left, parts = int(seconds), list[str]()
     for size, name in _UNITS:
         if left >= size:
-            parts.append(f"{left // size} {name}")
+            parts.append(f"{left // size}{name}")
             left %= size
-    return " ".join(parts[:2]) or "0 s"
-
-
-def shortest(seconds: float) -> str:
-    """Return the greatest unit of a duration as a number and a letter, for a cell of a diagram: 6h."""
-    whole = int(seconds)
-    size, name = next((unit for unit in _UNITS if whole >= unit[0]), _UNITS[-1])
-    return f"{whole // size}{name[0]}"
+    return " ".join(parts[:most_units]) or "0s"

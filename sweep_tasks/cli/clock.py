@@ -17,7 +17,7 @@ from sweep_tasks.coordination.clock_samples import ClockRecord, Refused
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue, NotFound
 from sweep_tasks.journal.actors import acting_for
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 app = typer.Typer(
     help="The clock samples, from which sweeps compute the age of data.", no_args_is_help=True, rich_markup_mode=None
@@ -56,7 +56,7 @@ def confirm(
         if not force:
             check_not_ahead(wanted, clock, step_max_s)  # before the question; it is checked again when it is answered
         last_ms = record.wall_ms if record else 0
-        passed = words((wanted.wall_ms - last_ms) // 1000)
+        passed = duration((wanted.wall_ms - last_ms) // 1000)
         ahead = f" It is {_moment(clock.now_ms())} here." if force else ""
         run.confirm(f"did {passed} pass since the last sample, until {_moment(wanted.wall_ms)}?{ahead}", yes)
         with acting_for(reason=reason):
@@ -162,7 +162,7 @@ def _print(out: Console, found: ClockState) -> None:
         return
     shown = Table("code", "host", "by", "since")
     for each in found.problems:
-        shown.add_row(each.code, escape(each.host), words(each.by_ms // 1000), _moment(each.since_ms))
+        shown.add_row(each.code, escape(each.host), duration(each.by_ms // 1000), _moment(each.since_ms))
     out.print(shown)
     for do in dict.fromkeys(each.do for each in found.problems):
         out.print(f"  [cyan]→[/] {escape(do)}", highlight=False)

@@ -12,10 +12,11 @@ from sweep_tasks.cli.options import JsonOption, StoreOption
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.diagnosis.doctor import Doctor
 from sweep_tasks.diagnosis.documents import as_document
-from sweep_tasks.diagnosis.findings import Finding, Level, duration, findings, unreachable
+from sweep_tasks.diagnosis.findings import Finding, Level, findings, unreachable
 from sweep_tasks.diagnosis.state import Facts, TableFacts
 from sweep_tasks.errors import EXIT_FAILED, EXIT_UNAVAILABLE, StoreError
 from sweep_tasks.store import StoreLocation
+from sweep_tasks.texts import duration
 
 _MARKS = {Level.STOP: "[bold red]✗[/]", Level.DO: "[bold yellow]![/]", Level.NOTE: "[dim]·[/]"}
 _VERDICTS = {Level.STOP: "can't be examined", Level.DO: "needs attention", Level.NOTE: "healthy"}

@@ -30,7 +30,7 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.protecting import create_record, new_record
 from sweep_tasks.protection.reconciliation import age_s, expired
 from sweep_tasks.protection.records import Mode, Record
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 _COLUMNS = ("id", "owner", "age", "protects", "state", "holds back")
 
@@ -83,7 +83,7 @@ class ShownProtection:
 
     @property
     def age(self) -> str:
-        return "unknown" if self.age_s is None else words(self.age_s)
+        return "unknown" if self.age_s is None else duration(self.age_s)
 
     @property
     def status(self) -> str:

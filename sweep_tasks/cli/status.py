@@ -21,7 +21,7 @@ from sweep_tasks.errors import EXIT_ATTENTION, EXIT_BEHIND, BadValue, SweepflowE
 from sweep_tasks.metrics.samples import take_sample
 from sweep_tasks.metrics.tally import LastSweep
 from sweep_tasks.queue.progress import NEVER_SWEPT
-from sweep_tasks.texts import printable, words
+from sweep_tasks.texts import duration, printable
 
 EXIT_CODES = {Verdict.OK: 0, Verdict.ATTENTION: EXIT_ATTENTION, Verdict.BEHIND: EXIT_BEHIND}
 _COLOURS = {Verdict.OK: "green", Verdict.ATTENTION: "yellow", Verdict.BEHIND: "red"}
@@ -143,14 +143,14 @@ def backlog_shown(backlog: ShardBacklog) -> str:
 def _lag(shard: ShardStatus) -> str:
     if shard.lag_s is None:
         return "unknown"
-    lag = words(shard.lag_s) if shard.lag_s else "none"
+    lag = duration(shard.lag_s) if shard.lag_s else "none"
     return f"at least {lag}" if shard.lag_at_least else lag
 
 
 def _last_run(run: LastSweep | None, now_ms: int) -> str:
     if run is None:
         return "-"
-    ended = f"{words(max(0, now_ms - run.ended_ms) // 1000)} ago"
+    ended = f"{duration(max(0, now_ms - run.ended_ms) // 1000)} ago"
     return f"{ended}, stopped: {run.stopped}" if run.stopped else ended
 
 
@@ -158,7 +158,7 @@ def _protections(found: Status) -> Table:
     table = Table("protection", "owner", "age", "protects", "holds back")
     records = found.protection_records
     for each in records[:_MOST_PROTECTIONS]:
-        age = "unknown" if each.age_s is None else words(each.age_s)
+        age = "unknown" if each.age_s is None else duration(each.age_s)
         protects = f"{each.mode} {each.ts} in {', '.join(each.tables[:3])}"
         held = "not counted" if each.entries_held is None else f"{each.entries_held:,} entries"
         table.add_row(*map(escape, (each.id, each.owner, age, protects, held)))
@@ -172,7 +172,7 @@ def _summary(found: Status) -> Text:
     holding = f", the oldest held by {printable(oldest.owner)}, timestamp {oldest.lease}" if oldest else ""
     if oldest and oldest.since is not None and oldest.age_s is not None:
         least = "at least " if oldest.age_at_least else ""
-        holding += f", since {oldest.since[:19]} ({least}{words(oldest.age_s)})"
+        holding += f", since {oldest.since[:19]} ({least}{duration(oldest.age_s)})"
     counted = ""
     if found.parked and found.quarantined and found.counted:
         parked, quarantined = (_total(each.total, each.at_least) for each in (found.parked, found.quarantined))

@@ -17,7 +17,7 @@ from sweep_tasks.legacy.candidates import Unscheduled, why_unscheduled
 from sweep_tasks.legacy.progress import Runs
 from sweep_tasks.model import ConflictHandling, ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.tables.deletions import Deletions
-from sweep_tasks.texts import short
+from sweep_tasks.texts import duration
 
 app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -150,7 +150,7 @@ def change(
             run.catalog.change(table, None, keep_s)
         known = run.catalog.show(table)
         document = TableProperties.of(table, known.metadata).document() | {"threshold": known.for_readers}
-        kept = "as long as its strategy does" if keep_s is None else f"for {short(keep_s)}"
+        kept = "as long as its strategy does" if keep_s is None else f"for {duration(keep_s)}"
         run.answer(document, lambda out: out.print(f"{table} keeps overwritten versions {kept}"))
 
 
@@ -219,7 +219,7 @@ def _confirm_shorter(run: Command, table: TableRef, keep_s: int | None, yes: boo
     before_s, after_s = (default_s if own is None else own for own in (metadata.retention_s, keep_s))
     if after_s < before_s:
         run.confirm(
-            f"lower the retention of {table} from {short(before_s)} to {short(after_s)}? The next sweeps remove "
+            f"lower the retention of {table} from {duration(before_s)} to {duration(after_s)}? The next sweeps remove "
             "what is older than that.",
             yes,
         )
@@ -278,7 +278,7 @@ def _print_tables(out: Console, tables: list[TableProperties]) -> None:
         return
     shown = Table("table", "strategy", "conflicts", "retention", "look before delete")
     for each in tables:
-        retention = "default" if each.retention_s is None else short(each.retention_s)
+        retention = "default" if each.retention_s is None else duration(each.retention_s)
         look = "yes" if each.look_before_delete else "no"
         shown.add_row(each.table, each.strategy, each.conflicts, retention, look)
     out.print(shown)

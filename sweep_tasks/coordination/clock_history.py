@@ -37,7 +37,7 @@ from sweep_tasks.journal.journal import Journal
 from sweep_tasks.model import Cell, checked_timestamp
 from sweep_tasks.store.contract import Change, Store
 from sweep_tasks.store.schema import CLOCK_SAMPLES
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 log = structlog.get_logger(__name__)
 
@@ -381,8 +381,8 @@ def check_not_ahead(refused: Refused, clock: Clock, step_max_s: int) -> None:
     if ahead_s > step_max_s:
         raise BadValue(
             "host",
-            f"the sample of {refused.uptime.host} is {words(ahead_s)} ahead of this host's clock too; correct one of "
-            "the two, or give --force",
+            f"the sample of {refused.uptime.host} is {duration(ahead_s)} ahead of this host's clock too; correct one "
+            "of the two, or give --force",
             reason="ahead_of_here",
         )
 

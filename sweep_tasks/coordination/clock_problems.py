@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sweep_tasks.clock import from_ms
 from sweep_tasks.coordination.clock_samples import ClockRecord
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 _CONFIRM = (
     "correct the clock of that host; if its time is right and the store was idle for that long, accept it with "
@@ -66,8 +66,8 @@ def _problems(record: ClockRecord, now_ms: int, host: str, step_max_s: int) -> I
             host,
             by_ms,
             record.wall_ms,
-            f"the last clock sample, {last} UTC, is {words(by_ms // 1000)} ahead of the clock of {host}, so samples of "
-            "clocks that show an earlier time are refused",
+            f"the last clock sample, {last} UTC, is {duration(by_ms // 1000)} ahead of the clock of {host}, so samples "
+            "of clocks that show an earlier time are refused",
             _DISCARD,
         )
     for each in record.pending():
@@ -78,8 +78,8 @@ def _problems(record: ClockRecord, now_ms: int, host: str, step_max_s: int) -> I
             each.uptime.host,
             by_ms,
             each.since_ms,
-            f"the clock of {each.uptime.host} is {words(by_ms // 1000)} ahead of the last clock sample; its samples "
-            f"are refused since {since} UTC; at most {words(step_max_s)} are accepted (setting clock_step_max_s)",
+            f"the clock of {each.uptime.host} is {duration(by_ms // 1000)} ahead of the last clock sample; its samples "
+            f"are refused since {since} UTC; at most {duration(step_max_s)} are accepted (setting clock_step_max_s)",
             _CONFIRM,
         )
     for each in record.behind():
@@ -89,7 +89,7 @@ def _problems(record: ClockRecord, now_ms: int, host: str, step_max_s: int) -> I
             each.uptime.host,
             each.last_ms - each.wall_ms,
             each.since_ms,
-            f"the clock of {each.uptime.host} is {words(-each.above_ms // 1000)} behind the last clock sample; its "
+            f"the clock of {each.uptime.host} is {duration(-each.above_ms // 1000)} behind the last clock sample; its "
             f"samples are refused since {since} UTC",
             f"correct the clock of that host, or check the last sample, {last} UTC: {_DISCARD}",
         )

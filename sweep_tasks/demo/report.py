@@ -24,7 +24,7 @@ from sweep_tasks.diagnosis.lag import lag_s, swept_up_to
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.texts import short
+from sweep_tasks.texts import duration
 
 _MEANINGS = {
     KeptReason.NEWEST: "live: the newest version",
@@ -155,8 +155,8 @@ def _explain(store: Store, settings: Settings, now_ms: int, counted: Counter[Kep
             text, retention = _LONGER_RETENTION, retentions[why.by] or 0
         if why.reason is KeptReason.OPEN_TRANSACTION:
             moment = None if why.lease_ts is None else clock_history.moment_of(why.lease_ts)
-            ago = "for an unknown time" if moment is None else f"{short((now_ms - moment) // 1000)} ago"
-        return text.format(by=by, retention=short(retention), ago=ago)
+            ago = "for an unknown time" if moment is None else f"{duration((now_ms - moment) // 1000)} ago"
+        return text.format(by=by, retention=duration(retention), ago=ago)
 
     return tuple(
         KeptVersions(reason=why.reason, by=why.by, versions=number, says=says(why))
@@ -202,7 +202,7 @@ def _shards(shards: Collection[SweptShard]) -> Table:
             shard.strategy.value,
             str(shard.shard),
             *(f"{figure:,}" for figure in (shard.entries, shard.removed, shard.parked, shard.blocked)),
-            f"{shard.progress}" + ("" if shard.lag_s is None else f", {short(shard.lag_s)} ago"),
+            f"{shard.progress}" + ("" if shard.lag_s is None else f", {duration(shard.lag_s)} ago"),
             shard.stopped or "done",
             f"{sum(shard.seconds.values()):.1f} s",
         )

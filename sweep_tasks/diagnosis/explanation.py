@@ -15,7 +15,7 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Record
 from sweep_tasks.store.contract import Store
 from sweep_tasks.tables.pauses import Pause, Pauses
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 
 class ReasonContext(NamedTuple):
@@ -215,7 +215,7 @@ def _owner(record: Record | None, now_ms: int) -> str:
     details = ", ".join(f"{key} {value}" for key, value in record.meta.items())
     since = "of unknown age"
     if record.created_ms:
-        since = f"since {_moment(record.created_ms)} ({words(max(0, now_ms - record.created_ms) // 1000)})"
+        since = f"since {_moment(record.created_ms)} ({duration(max(0, now_ms - record.created_ms) // 1000)})"
     return f" of owner type {record.meta_type}{f' ({details})' if details else ''}, {since}"
 
 
@@ -224,7 +224,7 @@ def _open_since(lease_ts: int | None, context: ReasonContext) -> str:
     since_ms = None if lease_ts is None else context.moment_of(lease_ts)
     if since_ms is None:
         return ""
-    return f", open since {_moment(since_ms)} ({words(max(0, context.now_ms - since_ms) // 1000)})"
+    return f", open since {_moment(since_ms)} ({duration(max(0, context.now_ms - since_ms) // 1000)})"
 
 
 def _pause(pause: Pause | None) -> str:

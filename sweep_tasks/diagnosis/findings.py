@@ -17,7 +17,7 @@ from sweep_tasks.errors import NotInitialised, OtherSchema, SweepflowError
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy
 from sweep_tasks.queue.progress import NEVER_SWEPT
 from sweep_tasks.tables.pauses import EVERYTHING
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 _LONG_OPEN_S = 3_600
 _WORTH_A_SCAN = 0.01
@@ -274,7 +274,3 @@ def _first_scan(each: TableFacts, sample: TableSample) -> Finding:
 
 def _number(counted: Counted) -> str:
     return f"{'at least ' if counted.at_least else ''}{counted.number:,}"
-
-
-def duration(seconds: int) -> str:
-    return words(seconds) if seconds else "less than a second"

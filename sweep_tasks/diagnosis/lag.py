@@ -28,7 +28,7 @@ from sweep_tasks.queue.progress import NEVER_SWEPT, QUEUES, Progress
 from sweep_tasks.queue.reader import QueueReader
 from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.schema import QUEUE_TIMESTAMPS
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 
 class SweptUpTo(NamedTuple):
@@ -104,7 +104,7 @@ def late_sentence(strategy: SweepStrategy, late: list[ShardLag], allowed: Mappin
     shards = ", ".join(str(each.shard) for each in late)
     return (
         f"{strategy} shard{'s' if len(late) > 1 else ''} {shards} {'are up to' if len(late) > 1 else 'is'} "
-        f"{words(max(each.lag_s for each in late))} behind, allowed is {words(allowed[strategy])} "
+        f"{duration(max(each.lag_s for each in late))} behind, allowed is {duration(allowed[strategy])} "
         f"(lag_objective_{strategy}_s)"
     )
 

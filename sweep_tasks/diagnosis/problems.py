@@ -23,7 +23,7 @@ from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection import reconciliation
 from sweep_tasks.protection.reconciliation import Outcome, RecordFinding, Report, age_s
 from sweep_tasks.tables.pauses import EVERYTHING as EVERYTHING_PAUSED
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 _OVERDUE_MS = 3_600_000
 _NO_RUN_MS = 2 * 3_600_000
@@ -132,7 +132,7 @@ def _failing_reads(state: StoreState) -> Iterator[Problem]:
 
 def _pauses(state: StoreState) -> Iterator[Problem]:
     for what, pause in state.paused.listed():
-        since = words(max(0, state.now_ms - pause.since_ms) // 1000)
+        since = duration(max(0, state.now_ms - pause.since_ms) // 1000)
         lift = "--everything" if what == EVERYTHING_PAUSED else what
         yield _attention(
             f"{what} paused",
@@ -286,7 +286,7 @@ def _protections(state: StoreState, settings: Settings) -> Iterator[Problem]:
         if each.expires_ms is not None and state.now_ms - each.expires_ms > _OVERDUE_MS
     ]
     if overdue_ms:
-        oldest = words(max(overdue_ms) // 1000)
+        oldest = duration(max(overdue_ms) // 1000)
         yield _attention(
             "reconciliation",
             f"{len(overdue_ms)} protections have expired and are not released yet, the oldest {oldest} ago",
@@ -300,7 +300,7 @@ def _reconciled(state: StoreState, listed: int) -> Iterator[Problem]:
         last = series.last
         more = last.problems - listed if isinstance(last, LastReconciliation) else 0
         if more > 0:
-            since = words(max(0, state.now_ms - last.ended_ms) // 1000)
+            since = duration(max(0, state.now_ms - last.ended_ms) // 1000)
             yield _attention(
                 "protections",
                 f"{more} protections need a decision, according to the last reconciliation {since} ago",

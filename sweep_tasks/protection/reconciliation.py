@@ -23,7 +23,7 @@ from sweep_tasks.protection.ledger import Meta
 from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.owners import Answer, Owners
 from sweep_tasks.protection.records import Record, State
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The report: the owner, age and outcome of each record, and what needs attention. Pure.
@@ -184,7 +184,7 @@ def _with_record(found: RecordFinding, max_age_s: int) -> RecordProblem | None:
         problem = _NEEDS_ATTENTION[found.outcome].format(name=name, why=found.why)
         return RecordProblem(f"record {found.id} {found.outcome}", f"{_described(found)}: {problem}")
     if max_age_s and found.outcome in REMAINING and (found.age_s is None or found.age_s > max_age_s):
-        allowed = f"older than the allowed {words(max_age_s)} (protection_max_age_s)"
+        allowed = f"older than the allowed {duration(max_age_s)} (protection_max_age_s)"
         return RecordProblem(
             f"record {found.id} too_old",
             f"{_described(found)}: {allowed}",
@@ -222,7 +222,7 @@ def readable(document: ReportDocument) -> list[str]:
 
 
 def age(seconds: int | None) -> str:
-    return "of unknown age" if seconds is None else f"{words(seconds)} old"
+    return "of unknown age" if seconds is None else f"{duration(seconds)} old"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

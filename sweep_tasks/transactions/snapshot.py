@@ -60,15 +60,19 @@ class Selection(NamedTuple):
 
 
 class Reader(ABC):
-    """The reads that snapshots and transactions share. A cell that is absent or deleted is None, or omitted."""
+    """The reads that snapshots and transactions share. A cell that is absent or deleted is None, or omitted.
+
+    What a subclass defines is abstract and private: on a transaction, a public one would be a way for an application to
+    read without the check that the transaction is open.
+    """
 
     def get(self, table: TableRef | str, row: bytes, column: bytes) -> bytes | None:
         cell = checked_cell(row, column)
         return self.get_many(table, [cell]).get(cell)
 
     def get_many(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, bytes]:
-        self.check_open()
-        return self.read_cells(as_table(table), cells)
+        self._check_open()
+        return self._read(as_table(table), cells)
 
     def page(
         self,
@@ -82,8 +86,8 @@ class Reader(ABC):
 
         A page that is not the last may still have fewer cells than the limit, or none.
         """
-        self.check_open()
-        return self.read_page(as_table(table), Selection(rows, columns, limit, after))
+        self._check_open()
+        return self._read_page(as_table(table), Selection(rows, columns, limit, after))
 
     def scan(
         self, table: TableRef | str, rows: Span = EVERYTHING, columns: ColumnChoice = EVERYTHING
@@ -92,15 +96,15 @@ class Reader(ABC):
         return every(lambda after: self.page(table, rows, columns, after=after))
 
     @abstractmethod
-    def check_open(self) -> None:
+    def _check_open(self) -> None:
         """Fail if nothing can be read any more."""
 
     @abstractmethod
-    def read_cells(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
         """Read cells for `get_many`, which has checked that this is open."""
 
     @abstractmethod
-    def read_page(self, table: TableRef, selection: Selection) -> ValuePage:
+    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage:
         """Read a page for `page`, which has checked that this is open."""
 
 
@@ -113,13 +117,13 @@ class Snapshot(Reader):
         self._metadata: dict[TableRef, TableMetadata] = {}
         self.at = at
 
-    def check_open(self) -> None:
+    def _check_open(self) -> None:
         """A snapshot is always open."""
 
-    def read_cells(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
         return {cell: version.value for cell, version in self.versions(table, cells).items() if not version.is_delete}
 
-    def read_page(self, table: TableRef, selection: Selection) -> ValuePage:
+    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage:
         found = self.version_page(table, *selection)
         return Page([(cell, version.value) for cell, version in found.items], found.resume)
 

@@ -94,13 +94,13 @@ class Transaction(Reader):
 
     # --- reading, with our own writes on top ------------------------------------------------------------------------
 
-    def read_cells(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
+    def _read(self, table: TableRef, cells: Collection[Cell]) -> dict[Cell, bytes]:
         own = self._writes.get(table, {})
         stored = self._snapshot.get_many(table, [cell for cell in cells if cell not in own])
         merged = stored | {cell: own[cell] for cell in cells if cell in own}
         return {cell: merged[cell] for cell in cells if merged.get(cell)}
 
-    def read_page(self, table: TableRef, selection: Selection) -> ValuePage:
+    def _read_page(self, table: TableRef, selection: Selection) -> ValuePage:
         page = self._snapshot.page(table, *selection)
         order, after = self._scan_order, selection.after
         ours = {
@@ -150,7 +150,7 @@ class Transaction(Reader):
 
     def commit(self) -> int | None:
         """Commit, and return the commit timestamp; None if there was nothing to commit."""
-        self.check_open()
+        self._check_open()
         self._open = False
         try:
             if (self._writes or self._protections) and self._committer and self.lease:
@@ -173,7 +173,7 @@ class Transaction(Reader):
             self._ended(self.lease)
 
     def _check_may_write(self) -> None:
-        self.check_open()
+        self._check_open()
         if self.lease is None:
             raise TransactionError(
                 "transaction: a read-only transaction can't write; begin one without read_only",
@@ -194,7 +194,7 @@ class Transaction(Reader):
     def _is_same_process(self) -> bool:
         return self._process == generation()
 
-    def check_open(self) -> None:
+    def _check_open(self) -> None:
         self._check_same_process()
         if not self._open:
             raise TransactionError(

@@ -26,7 +26,7 @@ from sweep_tasks.metrics.tally import KEPT_MS, SWEEP, line_of, swept_strategy
 from sweep_tasks.metrics.values import DOWN
 from sweep_tasks.orchestration.names import TARGETED_SWEEP, airflow_path
 from sweep_tasks.store.contract import Store
-from sweep_tasks.texts import short, shortest
+from sweep_tasks.texts import duration
 from sweep_tasks.web.actions import opened_store
 from sweep_tasks.web.rendering import grouped, rendered
 from sweep_tasks.web.rights import Allowed, verified_message
@@ -238,8 +238,8 @@ def heat_cell(shard: ShardStatus, allowed: int) -> HeatCell:
     if lag is None:
         return HeatCell(shard.shard, "unknown", "?", f"{shard.strategy} shard {shard.shard}: lag not known")
     least = "at least " if shard.lag_at_least else ""
-    label = f"{shard.strategy} shard {shard.shard}: {least}{short(lag)} behind, {short(allowed)} allowed"
-    return HeatCell(shard.shard, level(lag / allowed), shortest(lag), label)
+    label = f"{shard.strategy} shard {shard.shard}: {least}{duration(lag)} behind, {duration(allowed)} allowed"
+    return HeatCell(shard.shard, level(lag / allowed), duration(lag, 1), label)
 
 
 def level(share: float) -> str:

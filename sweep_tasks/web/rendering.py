@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sweep_tasks.clock import from_ms
-from sweep_tasks.texts import printable, short
+from sweep_tasks.texts import duration, printable
 from sweep_tasks.web.assets import ASSETS
 
 
@@ -42,7 +42,7 @@ def environment() -> Environment:
         finalize=shown,
     )
     created.globals |= {"path_to": path_to}
-    created.filters |= {"span": short, "grouped": grouped, "moment": moment}
+    created.filters |= {"span": duration, "grouped": grouped, "moment": moment}
     return created
 
 

@@ -394,8 +394,6 @@ class SweptStore(Searched):
                     for versions in hidden if t < latest else []:
                         answer = self._ask_real_reader(table, cell, t, versions)
                         assert answer in (None, expected), f"{place} at {t}: {answer!r}, not {expected!r} ({reason})"
-                            f"{place} at {t}: read {answer!r}, not {expected!r} ({reason})"
-                        )
 
     def _ask_real_reader(self, table: TableRef, cell: Cell, at: int, versions: dict[int, bytes]) -> bytes | None:
         """Return the answer if the cell has these versions, None if the snapshot is refused. It changes only a copy."""

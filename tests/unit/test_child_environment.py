@@ -72,7 +72,7 @@ def test_nodetool_gets_no_secret() -> None:
 
 
 def test_a_command_that_leads_to_a_node_gets_no_secret(tmp_path: Path) -> None:
-    reach = Reach(("sh", "-c", f'env > {tmp_path}/said; exec "$@"', "through"))
+    reach = Reach(("sh", "-c", f'env > {tmp_path}/output; exec "$@"', "through"))
     assert set(reach.stands([tmp_path])) == {tmp_path}
     check((tmp_path / "output").read_text())
 
@@ -88,7 +88,7 @@ def test_sstabledump_gets_no_secret(tmp_path: Path) -> None:
     folder = tmp_path / "ks" / f"t-{'0' * 32}"
     folder.mkdir(parents=True)
     (folder / "nb-1-big-Data.db").write_bytes(b"x")
-    tools = Tools(("sh", "-c", f"env > {tmp_path}/said"))
+    tools = Tools(("sh", "-c", f"env > {tmp_path}/output"))
     with pytest.raises(SSTableUnreadable):
         list(entries_of(SSTable.at(folder / "nb-1-big-Data.db"), tools))
     check((tmp_path / "output").read_text())

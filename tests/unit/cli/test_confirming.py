@@ -10,7 +10,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import EXIT_BAD_INPUT, BadValue
-from sweep_tasks.texts import short
+from sweep_tasks.texts import duration
 from tests.support.command import sweepflow_at_terminal
 from tests.unit.cli.test_clock_commands import DAY_MS, acts, sample
 from tests.unit.cli.test_protection_commands import ask, url, write
@@ -104,7 +104,7 @@ def test_the_prompt_shows_the_old_and_the_new_retention(url: str) -> None:
     assert change("12h") == "", "as before"
     for retention, after_s in (("3h", 10_800), ("default", default_s)):
         asked = change(retention, typed="n")
-        assert asked.index(short(43_200)) < asked.index(short(after_s))
+        assert asked.index(duration(43_200)) < asked.index(duration(after_s))
     shown = ask(url, "tables", "show", "shop.items", "--json").document
     assert shown["retention_s"] == 43_200
     change("3h", typed="y")

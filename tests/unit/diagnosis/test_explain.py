@@ -28,7 +28,7 @@ from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.sweep.run import retry_quarantined
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import Pause
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 from sweep_tasks.transactions.outcomes import CommitTable
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, World
@@ -446,7 +446,7 @@ def test_sentences_name_who_and_since_when() -> None:
     context = ReasonContext(
         3_660_000, {"nightly": backup}, {"app.items": Pause("ada", "a look", 1_000)}, {935: 60_000}.get
     )
-    a_minute_after, an_hour = "1970-01-01 00:01:00 UTC", words(3_600)
+    a_minute_after, an_hour = "1970-01-01 00:01:00 UTC", duration(3_600)
     for why, named in [
         (Obstacle(Reason.PROTECTED, "nightly"), ["nightly", "airflow_run", "dag export", a_minute_after, an_hour]),
         (

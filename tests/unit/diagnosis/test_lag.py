@@ -13,7 +13,7 @@ from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
 from sweep_tasks.sweep.run import Sweeper
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 from tests.support.clock import ManualClock
 from tests.support.errors import having
 
@@ -94,7 +94,7 @@ class TestCheck:
             (CONSERVATIVE, THOROUGH), (4 * HOUR_S, 3 * HOUR_S), listed, strict=True
         ):
             assert sentence in str(missed.value)
-            shown = (strategy, "0, 1, 2", words(6 * HOUR_S), words(allowed_s), f"lag_objective_{strategy}_s")
+            shown = (strategy, "0, 1, 2", duration(6 * HOUR_S), duration(allowed_s), f"lag_objective_{strategy}_s")
             assert all(each in sentence for each in shown)
         assert all(name in str(missed.value) for name in ("sweepflow status", "sweep_tasks_at_once"))
 

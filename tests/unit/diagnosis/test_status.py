@@ -28,7 +28,7 @@ from sweep_tasks.queue.progress import QUEUES, Progress
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 from tests.support.clock import ManualClock
 from tests.support.compaction import NEAR_FAILING
 from tests.unit.diagnosis.test_lag import HOUR, HOUR_S, hourly_samples, swept_to_hour
@@ -87,7 +87,7 @@ class TestDocument:
         ]  # fmt: skip
         (problem,) = found["health"]["problems"]
         assert (problem["about"], problem["cause"]) == ("thorough lag", "not_running")
-        late, allowed = words(3 * HOUR_S + 60), words(3 * HOUR_S)
+        late, allowed = duration(3 * HOUR_S + 60), duration(3 * HOUR_S)
         for shown in ("thorough", "0", late):
             assert shown in problem["sentence"]
         assert allowed in problem["sentence"].replace(late, "")
@@ -227,7 +227,7 @@ class TestDocument:
         assert (found["health"]["verdict"], about(found)) == ("attention", ["protections"])
         (problem,) = found["health"]["problems"]
         assert "3" in re.findall(r"\d+", problem["sentence"])
-        assert words(600) in problem["sentence"]
+        assert duration(600) in problem["sentence"]
         assert "protected_timestamps" in problem["do"]
         decided = report.model_copy(update={"problems": []})
         tally_reconciliation(store, clock, decided, TaskAttempt("protected_timestamps", "s", "reconcile"))

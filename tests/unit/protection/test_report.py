@@ -8,7 +8,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.protection.ledger import Meta
 from sweep_tasks.protection.reconciliation import Outcome, RecordFinding, RecordProblem, Report, age, problems, readable
-from sweep_tasks.texts import words
+from sweep_tasks.texts import duration
 
 HOUR_S, DAY_S = 3_600, 86_400
 RELEASE = "sweepflow release nightly"
@@ -41,7 +41,7 @@ def test_a_record_that_needs_attention_is_shown_with_owner_age_and_remedy(
 ) -> None:
     [problem] = problems(report(finding(outcome, why=why)), SETTINGS)
     assert problem.about == f"record nightly {outcome}"
-    for shown in ("nightly", "airflow_run", words(2 * DAY_S + 3 * HOUR_S), why, named):
+    for shown in ("nightly", "airflow_run", duration(2 * DAY_S + 3 * HOUR_S), why, named):
         assert shown in problem.sentence
 
 
@@ -56,7 +56,7 @@ def test_a_record_older_than_allowed_is_a_problem_however_alive_its_owner(outcom
     assert about(report(finding(outcome, week))) == []
     [problem] = problems(report(finding(outcome, week + HOUR_S)), SETTINGS)
     assert problem.about == "record nightly too_old"
-    old, allowed = words(week + HOUR_S), words(week)
+    old, allowed = duration(week + HOUR_S), duration(week)
     for shown in ("nightly", "airflow_run", old, "protection_max_age_s", RELEASE):
         assert shown in problem.sentence
     assert allowed in problem.sentence.replace(old, "")
@@ -105,9 +105,9 @@ def test_the_text_report_has_the_summary_first_and_then_every_record() -> None:
     whole, released, kept = readable(found.document(SETTINGS))
     assert sorted(re.findall(r"\d+", whole)) == ["1", "1", "12", "34"]
     assert [outcome for outcome in Outcome if outcome in whole] == [Outcome.RELEASED, Outcome.KEPT]
-    for shown in ("released", "nightly", "airflow_run", words(2 * DAY_S + 3 * HOUR_S), "expired"):
+    for shown in ("released", "nightly", "airflow_run", duration(2 * DAY_S + 3 * HOUR_S), "expired"):
         assert shown in released
-    for shown in ("kept", "nightly", "airflow_run", words(5)):
+    for shown in ("kept", "nightly", "airflow_run", duration(5)):
         assert shown in kept
 
 

@@ -157,7 +157,7 @@ def test_malformed_program_output_raises_the_same_error(tmp_path: Path, output: 
     (folder / "nb-1-big-Data.db").write_bytes(b"x")
     (tmp_path / "output").write_bytes(output)
     with pytest.raises(SweepflowError) as refused:
-        list(entries_of(SSTable.at(folder / "nb-1-big-Data.db"), Tools(("sh", "-c", f"cat {tmp_path}/said"))))
+        list(entries_of(SSTable.at(folder / "nb-1-big-Data.db"), Tools(("sh", "-c", f"cat {tmp_path}/output"))))
     assert isinstance(refused.value, SSTableUnreadable)
     assert refused.value.reason == "incomplete"
 

@@ -28,7 +28,7 @@ from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.tables.pauses import Pauses
-from sweep_tasks.texts import MOST_SHOWN, short
+from sweep_tasks.texts import MOST_SHOWN, duration
 from sweep_tasks.web.overview import charts, heat_cell, jobs_done, level, overview
 from sweep_tasks.web.rendering import grouped, rendered
 from tests.support.clock import ManualClock
@@ -156,7 +156,7 @@ def test_lag_grows_while_nothing_runs(store: Store, clock: ManualClock) -> None:
         True,
     )
     assert cell == heat_cell(shard, 14_400)
-    for value in ("conservative", "0", short(43_200), short(14_400)):
+    for value in ("conservative", "0", duration(43_200), duration(14_400)):
         assert value in cell.label
     assert cell.label != heat_cell(replace(shard, lag_at_least=False), 14_400).label
 
