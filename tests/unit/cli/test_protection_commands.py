@@ -107,7 +107,7 @@ def test_a_protection_from_its_creation_to_its_release(url: str) -> None:
 def test_a_script_gets_one_document_from_each_command(url: str) -> None:
     arguments = ("--json", "--store", url)
     created = sweepflow_process("protect", "shop.items[00:ff)", "--id", "backup", *arguments)
-    assert (created.code, created.err) == (0, "")
+    assert (created.code, created.messages) == (0, "")
     assert created.document["targets"] == ["shop.items[00:ff)"]
     listed = sweepflow_process("protections", *arguments)
     assert [each["id"] for each in listed.document["protections"]] == ["backup"]
