@@ -16,6 +16,7 @@ from sweep_tasks.scenario.runner import mark_for_scenarios, run_scenario
 from sweep_tasks.store import Store
 from sweep_tasks.store.sqlite import SQLiteStore
 from tests.scenarios.script import Outcome, Script, agrees, differences, load, rewritten
+from tests.support.command import without_journal
 
 FOLDER = Path(__file__).parent
 FILES = sorted(FOLDER.glob("*.scenario"))
@@ -127,5 +128,5 @@ def run_command(operations: list[str], folder: Path) -> tuple[list[Outcome], int
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    assert not ended.stderr, ended.stderr
+    assert not without_journal(ended.stderr), ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()], ended.returncode

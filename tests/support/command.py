@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from sweep_tasks.cli.main import load_all
 from sweep_tasks.errors import SweepflowError
+from sweep_tasks.logs import JOURNAL_LINE
 
 COMMAND = str(Path(sys.executable).parent / "sweepflow")
 
@@ -30,9 +31,18 @@ class Answer(NamedTuple):
     """The error of the command, if it ran in this process."""
 
     @property
+    def messages(self) -> str:
+        """What is for a person on stderr: all but the entries of the journal, which are logged there as well."""
+        return without_journal(self.err)
+
+    @property
     def document(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(self.out)
         return document
+
+
+def without_journal(stderr: str) -> str:
+    return "".join(line for line in stderr.splitlines(keepends=True) if f"code={JOURNAL_LINE}" not in line)
 
 
 def sweepflow(*arguments: str, cwd: Path | None = None, stdin: bytes = b"", **environment: str) -> Answer:

@@ -97,7 +97,7 @@ def test_an_operator_at_a_terminal_is_asked_and_may_decline(url: str, as_json: l
 def test_the_prompt_shows_the_old_and_the_new_retention(url: str) -> None:
     def change(retention: str, typed: str = "") -> str:
         given = ["tables", "change", "shop.items", "--retention", retention, "--store", url]
-        return sweepflow_at_terminal(*given, typed=typed).err
+        return sweepflow_at_terminal(*given, typed=typed).messages
 
     default_s = Settings().retention_s
     assert change("12h") == "", "longer than before"

@@ -107,7 +107,7 @@ def test_a_protection_from_its_creation_to_its_release(url: str) -> None:
 def test_a_script_gets_one_document_from_each_command(url: str) -> None:
     arguments = ("--json", "--store", url)
     created = sweepflow_process("protect", "shop.items[00:ff)", "--id", "backup", *arguments)
-    assert (created.code, created.err) == (0, "")
+    assert (created.code, created.messages) == (0, "")
     assert created.document["targets"] == ["shop.items[00:ff)"]
     listed = sweepflow_process("protections", *arguments)
     assert [each["id"] for each in listed.document["protections"]] == ["backup"]
@@ -196,16 +196,15 @@ def test_what_can_not_be_protected_is_a_sentence_and_changes_nothing(
     assert (refused.code, refused.out) == (2, "")
     assert isinstance(refused.error, BadValue)
     assert (refused.error.field, refused.error.reason) == (field, reason)
-    assert refused.err == f"error: {refused.error}\n"
-    assert refused.err.count("\n") == 1
-    assert named in refused.err
+    assert refused.messages == f"error: {refused.error}\n"
+    assert named in refused.messages
     assert "secretvalue" not in refused.err
     assert records(url) == []
 
 
 def test_a_table_that_does_not_exist_is_not_protected(url: str) -> None:
     refused = ask(url, "protect", "shop.none")
-    assert (refused.code, refused.out, refused.err) == (3, "", f"error: {refused.error}\n")
+    assert (refused.code, refused.out, refused.messages) == (3, "", f"error: {refused.error}\n")
     assert isinstance(refused.error, UnknownTable)
     assert refused.error.table == TableRef.parse("shop.none")
     assert records(url) == []
@@ -214,7 +213,7 @@ def test_a_table_that_does_not_exist_is_not_protected(url: str) -> None:
 def test_more_than_the_limit_allows_is_not_protected(url: str) -> None:
     targets = ["shop.items", "shop.items[00:)", "shop.items[01:)"]
     refused = ask(url, "protect", *targets, SWEEPFLOW_MAX_PROTECTION_SPANS="2")
-    assert (refused.code, refused.out, refused.err) == (5, "", f"error: {refused.error}\n")
+    assert (refused.code, refused.out, refused.messages) == (5, "", f"error: {refused.error}\n")
     assert isinstance(refused.error, LimitExceeded)
     assert refused.error.field == "max_protection_spans"
     assert (refused.error.details["used"], refused.error.details["more"], refused.error.details["limit"]) == (0, 3, 2)

@@ -165,7 +165,7 @@ class TestSweep:
         before = versions(url)
         for_people = sweep_now(*arguments, "--store", url)
         assert (for_people.code, for_people.out) == (2, "")
-        assert for_people.err.strip() == f"error: {for_people.error}"
+        assert for_people.messages.strip() == f"error: {for_people.error}"
         assert arguments[1] in for_people.err
         for_scripts = sweep_now(*arguments, "--json", "--store", url)
         document = for_scripts.document
