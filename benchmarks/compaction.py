@@ -94,5 +94,5 @@ def _read(workload: Workload, tables: dict[str, TableRef]) -> dict[str, Any]:
     ratios |= {name: round(everywhere[tables[name]] / everywhere[tables[NEVER]], 2) for name in (LEFT_STCS, LEFT_UCS)}
     met = all(closely[tables[name]] <= GOAL * never for name in (OURS, OURS_UCS))
     read = {name: workload.tombstones_read(table) for name, table in tables.items()}
-    told = {"never_ms": round(1_000 * never, 2), "ratio": ratios, "goal": GOAL, "met": met}
-    return told | {"tombstones_read": read}
+    document = {"never_ms": round(1_000 * never, 2), "ratio": ratios, "goal": GOAL, "met": met}
+    return document | {"tombstones_read": read}

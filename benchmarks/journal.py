@@ -84,10 +84,10 @@ def _protecting(folder: Path) -> dict[str, Any]:
 
         def records_alone() -> None:
             for _ in range(PAIRS):
-                made = catalog.begin(record)
-                catalog.check_thresholds(made)
-                catalog.accept(made)
-                catalog.drop(made)
+                written = catalog.begin(record)
+                catalog.check_thresholds(written)
+                catalog.accept(written)
+                catalog.drop(written)
 
         ours, alone = alternately(with_entries, records_alone)
     return {

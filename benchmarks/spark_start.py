@@ -67,8 +67,8 @@ def _first_task(daemon: str) -> float:
     """Return the processor seconds that a worker has used after importing what a task needs."""
     command = [str(spark_submit()), "--master", "local[1]", "--conf", f"spark.python.daemon.module={daemon}", __file__]
     environment = {**os.environ, **spark_environment()}
-    said = subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
-    return float(json.loads(said.splitlines()[-1])["processor_seconds"])
+    output = subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
+    return float(json.loads(output.splitlines()[-1])["processor_seconds"])
 
 
 def _run_first_task() -> None:

@@ -10,7 +10,7 @@ scan that does not finish resumes in a later run. If triggered with a **Table**,
 | task | what to do |
 | --- | --- |
 | `choose` | its log names what is missing (a pool, a connection, the store, a table) and the command that fixes it; then clear it |
-| `lane_…` | it was retried already; its log names the tables and the reasons. Fix the cause; the next run resumes each scan |
+| `slot_…` | it was retried already; its log names the tables and the reasons. Fix the cause; the next run resumes each scan |
 | `announce_tombstones` | skipped, unless the scans wrote more tombstones than `compaction_after_tombstones`: then it triggers the DAG `compaction` |
 | `finish` | it only reports that another task failed |
 
@@ -30,7 +30,7 @@ from airflow.sdk import DAG
 from sweep_tasks.alerts.notifier import failure_alert
 from sweep_tasks.config import load_settings
 from sweep_tasks.orchestration.names import LEGACY_SWEEP, task_defaults
-from sweep_tasks.orchestration.scanning import CHOOSE, ChooseTables, ScanLane, legacy_form
+from sweep_tasks.orchestration.scanning import CHOOSE, ChooseTables, ScanSlot, legacy_form
 from sweep_tasks.orchestration.sweeping import AnnounceTombstones
 
 settings = load_settings()
@@ -54,9 +54,9 @@ with DAG(
         doc_md="Triggers the DAG compaction if the run wrote many tombstones; otherwise skipped.",
     )
     finish = EmptyOperator(task_id="finish", trigger_rule="none_failed", doc_md="Fails if any other task failed.")
-    for lane in range(settings.legacy_lanes):
-        scan = ScanLane(
-            lane=lane, doc_md=f"Scans the tables of worker slot {lane} in order; summaries are in its XComs."
+    for slot in range(settings.legacy_slots):
+        scan = ScanSlot(
+            slot=slot, doc_md=f"Scans the tables of worker slot {slot} in order; summaries are in its XComs."
         )
         choose >> scan >> [announce, finish]
     announce >> finish

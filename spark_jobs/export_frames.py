@@ -18,7 +18,7 @@ from sweep_tasks.config import load_settings
 from sweep_tasks.connections import borrowed_store
 from sweep_tasks.export.files import Export, Written, chain, present_since
 from sweep_tasks.model import Cell, Version
-from sweep_tasks.store.contract import Page, Stretch
+from sweep_tasks.store.contract import Page, ScanRange
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.snapshot import Snapshot
 
@@ -108,7 +108,7 @@ _CELLS = pa.schema(
 
 class Part(NamedTuple):
     table: str
-    stretch: Stretch
+    scan_range: ScanRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,9 @@ def reading(context: ExportContext) -> Worker:
 def _pages(snapshot: Snapshot, part: Part) -> Iterator[pa.RecordBatch]:
     after: Cell | None = None
     while True:
-        page: Page[tuple[Cell, Version], Cell] = snapshot.version_page(part.table, after=after, stretch=part.stretch)
+        page: Page[tuple[Cell, Version], Cell] = snapshot.version_page(
+            part.table, after=after, scan_range=part.scan_range
+        )
         if page.items:
             yield _cells(part.table, page.items)
         after = page.resume

@@ -90,7 +90,7 @@ def cuts(by_start: Iterable[tuple[int, int]], size: int, window: list[int], befo
     yield Cut(after, None, entries, min((window[-1] + 1) * FINE, before) - 1, left)
 
 
-def stretches(parts: int) -> list[Span]:
+def column_spans(parts: int) -> list[Span]:
     """Divide the columns of a shared row into this many ranges that cover all possible columns."""
     bounds = [var_long(FINE * number // parts) for number in range(1, parts)]
     return [Span(start, end) for start, end in zip([b"", *bounds], [*bounds, b""], strict=True)]

@@ -48,7 +48,7 @@ def work_on_spark(
     spark: Callable[[], SparkSession], sweep: LegacySweep, settings: Settings, run: Run, order: LegacyOrder
 ) -> LegacySummary:
     """Carry out as much of a run as the order allows. A run whose ranges are all done needs no Spark."""
-    with sweep.working(run, order) as (rules, summary):
+    with sweep.open_run(run, order) as (rules, summary):
         numbers = sweep.numbers_left(run, order.dry_run)
         if not numbers:
             sweep.add_up(run, summary, [])
@@ -57,7 +57,7 @@ def work_on_spark(
         tasks = min(len(numbers), _TASKS_PER_CORE * cores, order.max_cells or len(numbers))
         limits = sweep.limits(order, min(cores, tasks), tasks)
         context = ScanContext(_store_settings(settings), run, rules, limits, numbers)
-        doing = f"{run.table}, run {run.id}: scanning {len(numbers)} of {len(run.stretches)} ranges"
+        doing = f"{run.table}, run {run.id}: scanning {len(numbers)} of {len(run.scan_ranges)} ranges"
         spark().sparkContext.setJobGroup(f"legacy sweep {run.id}", doing)
         frame = spark().range(0, len(numbers), 1, tasks).mapInArrow(scanning(context), ddl(RANGES))
         rows = frame.collect()

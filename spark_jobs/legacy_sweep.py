@@ -54,7 +54,7 @@ def sweep(order: ScanJob, settings: Settings) -> LegacySummary:
         legacy = LegacySweep(store, settings, clock, order.owner)
         run = _start(store, settings, legacy, order)
         with at_work(run=run.id, table=str(order.table)):
-            log.info("scan started", attempt=run.attempt, sweep_ts=run.horizon.sweep_ts, ranges=len(run.stretches))
+            log.info("scan started", attempt=run.attempt, sweep_ts=run.horizon.sweep_ts, ranges=len(run.scan_ranges))
             with heartbeat(ScanLog(store, run, order.dry_run), spark.context):
                 summary = work_on_spark(spark, legacy, settings, run, order)
         summary.engine = IDLE if spark.seconds is None else SPARK
@@ -72,7 +72,7 @@ def _start(store: Store, settings: Settings, legacy: LegacySweep, order: ScanJob
         return legacy.resume(order.table)
     if order.start is Start.TAKE_OVER:
         return legacy.start(order, take_over=True, run_id=order.run_id)
-    how, standing = decide_start(
+    how, existing = decide_start(
         store,
         settings,
         SystemClock(),
@@ -81,7 +81,7 @@ def _start(store: Store, settings: Settings, legacy: LegacySweep, order: ScanJob
         owner=legacy.owner,
         scheduled=order.scheduled,
     )
-    return start_run(legacy, order, how, standing, order.run_id)
+    return start_run(legacy, order, how, existing, order.run_id)
 
 
 if __name__ == "__main__":

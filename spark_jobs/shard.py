@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import frames, workers
-from spark_jobs.frames import ENTRIES, RESULTS, Cut, Windows, cuts, stretches
+from spark_jobs.frames import ENTRIES, RESULTS, Cut, Windows, column_spans, cuts
 from spark_jobs.job import store_settings
 from spark_jobs.workers import DedicatedRow, Part, SharedPart, Worker, WorkerContext
 from sweep_tasks.clock import Clock
@@ -221,9 +221,9 @@ class OnSpark:
 
     def _shared_parts(self, partitions: list[int], begin: int) -> list[Part]:
         """Return at least one part for each core, so that a single partition keeps all workers busy."""
-        columns = stretches(-(-self._cores // len(partitions)))
+        columns = column_spans(-(-self._cores // len(partitions)))
         sweep_ts = self._sweep_ts
-        return [SharedPart(each, begin, sweep_ts, stretch) for each in partitions for stretch in columns]
+        return [SharedPart(each, begin, sweep_ts, span) for each in partitions for span in columns]
 
     def _read(self, partitions: list[int], parts: list[Part], begin: int, protections: Protections) -> Window:
         """Read shared rows, then the dedicated rows that they refer to, unless those were handled before."""

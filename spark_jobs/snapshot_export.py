@@ -152,7 +152,7 @@ def _check_readable(store: Store, settings: Settings, tables: set[TableRef], at:
 
 def _parts(store: Store, tables: set[TableRef], tasks: int) -> list[Part]:
     """Return the parts to read: as many for each table as there are tasks, so that every task stays busy."""
-    return [Part(str(table), each) for table in sorted(tables) for each in store.stretches(table, tasks)]
+    return [Part(str(table), each) for table in sorted(tables) for each in store.scan_ranges(table, tasks)]
 
 
 # --- frames ---------------------------------------------------------------------------------------------------------

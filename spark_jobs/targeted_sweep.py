@@ -57,7 +57,7 @@ def sweep(order: SweepJob, settings: Settings) -> Summary:
         progress = LogEvery()
         options = replace(order.options(settings), batch=settings.spark_batch_entries, listener=progress)
         shard = spark_sweep(spark, store, settings, order.strategy, order.shard, horizon, clock, options)
-        with _recorded(order, store, settings, clock, horizon) as act:
+        with _record_unless_part_of_run(order, store, settings, clock, horizon) as act:
             names = at_work(run=attempt.run, strategy=order.strategy.value, shard=order.shard)
             with names, heartbeat(progress, spark.context):
                 summary = shard.run()
@@ -72,7 +72,7 @@ def sweep(order: SweepJob, settings: Settings) -> Summary:
     return summary
 
 
-def _recorded(
+def _record_unless_part_of_run(
     order: SweepJob, store: Store, settings: Settings, clock: Clock, horizon: Horizon
 ) -> AbstractContextManager[Act]:
     """Record the sweep in the journal, unless it is a dry run, or part of a run whose entry covers it and has no

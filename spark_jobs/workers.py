@@ -293,11 +293,11 @@ def counting(context: WorkerContext, parts: list[Part]) -> Worker:
     return _one_by_one(context, parts, WorkerTask.count)
 
 
-def rejudging(context: WorkerContext, stretches: list[Span], at_most: int) -> Worker:
+def rejudging(context: WorkerContext, spans: list[Span], at_most: int) -> Worker:
     """Return a worker that judges parked entries again; `at_most` is the limit for all ranges together, 0 is no
     limit."""
-    share = -(-at_most // len(stretches))
-    return _one_by_one(context, [(stretch, share) for stretch in stretches], WorkerTask.rejudge)
+    share = -(-at_most // len(spans))
+    return _one_by_one(context, [(span, share) for span in spans], WorkerTask.rejudge)
 
 
 def deleting_aborted(context: WorkerContext, progress: int, aborted: set[int]) -> Worker:

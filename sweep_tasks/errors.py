@@ -417,15 +417,15 @@ class NodeUnreachable(SweepflowError):
     code = "unavailable"
     retryable = True
 
-    def __init__(self, prefix: Sequence[str], program: str, problem: str, *, reason: str, said: str = "") -> None:
-        """`said`: the last line that the program, or the command that starts it there, has printed."""
+    def __init__(self, prefix: Sequence[str], program: str, problem: str, *, reason: str, output: str = "") -> None:
+        """`output`: the last line that the program, or the command that starts it there, has printed."""
         through = f"through '{prefix[0]}'" if prefix else "on this machine"  # the other arguments may be secret
         super().__init__(
             f"node: {program} can't be run {through}: {problem}; check setting compaction_nodes", reason=reason
         )
         self.program = program
         self.through = prefix[0] if prefix else None
-        self.said = said
+        self.output = output
 
 
 class NodetoolFailed(SweepflowError):

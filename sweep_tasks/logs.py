@@ -76,9 +76,9 @@ def log_to_application() -> None:
 def guard_logs() -> None:
     """Keep bytes out of the log lines of another program's process, such as Airflow's. The list of processors is
     changed in place, because loggers that were used before keep the list they were created with."""
-    standing = structlog.get_config()["processors"]
-    if without_bytes not in standing:
-        standing.insert(0, without_bytes)
+    existing = structlog.get_config()["processors"]
+    if without_bytes not in existing:
+        existing.insert(0, without_bytes)
 
 
 @contextmanager

@@ -117,14 +117,14 @@ class Workload:
         self._alter(table, f"gc_grace_seconds = {10 * 365 * 86_400}")
         query = self._session.prepare(f"SELECT * FROM {self.name(table)} WHERE key = ? LIMIT 1")
         trace = self._session.execute(query, (b"queue0",), trace=True).get_query_trace(max_wait_sec=_KEEP_TRYING_S)
-        said = next(each.description for each in trace.events if " tombstone cells" in each.description)
-        return int(said.rpartition(" tombstone cells")[0].split()[-1])
+        output = next(each.description for each in trace.events if " tombstone cells" in each.description)
+        return int(output.rpartition(" tombstone cells")[0].split()[-1])
 
     def left_alone(self, table: TableRef) -> dict[str, Any]:
         """Return whether Cassandra's own compaction is enabled, and how many files it has left."""
         keyspace, name = self._parts(table)
-        said = self._cluster.nodetool(1, "statusautocompaction", keyspace, name)
-        return {"autocompaction": "not running" not in said and "running" in said, "files": len(self.files(table))}
+        output = self._cluster.nodetool(1, "statusautocompaction", keyspace, name)
+        return {"autocompaction": "not running" not in output and "running" in output, "files": len(self.files(table))}
 
     def files(self, table: TableRef) -> list[str]:
         return sorted(file.name for file in self.folder(table).glob("*-Data.db"))

@@ -68,8 +68,8 @@ log = structlog.get_logger(__name__)
 
 
 def send_if_new(about: Collection[str], send: Callable[[], bool], dag_id: str = PROTECTED_TIMESTAMPS) -> None:
-    """Send an alert unless all of its problems were alerted about lately. `send` returns whether a message was sent: if
-    not, the problems stay new."""
+    """Send an alert unless all of its problems were reported recently. `send` returns whether a message was sent. If
+    not, the problems count as new at the next call."""
     try:
         settings = load_settings()
         with open_store(settings.store, settings) as store:

@@ -47,7 +47,7 @@ def pools(
         if not write:
             require("airflow")
         settings = run.settings
-        document = pools_document(settings.shards, settings.legacy_lanes, settings.compaction_nodes)
+        document = pools_document(settings.shards, settings.legacy_slots, settings.compaction_nodes)
         if write:
             _write(write, document)
         else:

@@ -153,14 +153,16 @@ def show_ranges(
             run.answer({"ring": False, "tables": []}, _print_no_ring)
             return
         wanted = at_least or max(1, run.settings.compaction_run_warn)
-        found = list(_found(run, table, node, wanted, done))
+        found = list(_find_and_record(run, table, node, wanted, done))
         tables = [each.document() for each in found]
         run.answer(
             {"ring": True, "node": node, "at_least": wanted, "tables": tables}, lambda out: _print_ranges(out, found)
         )
 
 
-def _found(run: Command, table: str | None, node: str | None, at_least: int, done: bool) -> Iterator[SweptTable]:
+def _find_and_record(
+    run: Command, table: str | None, node: str | None, at_least: int, done: bool
+) -> Iterator[SweptTable]:
     from sweep_tasks.compaction.ranges import described, swept_of
 
     tombstones = run.store.capabilities.tombstones

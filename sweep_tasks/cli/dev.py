@@ -298,8 +298,8 @@ def up(
         started = cluster.start()
         store = cluster.url(KEYSPACE)
         described = cluster.compaction_nodes()
-        told = {"store": store, "started": started, "folder": str(cluster.folder), "compaction_nodes": described}
-        document = _document(cluster.status()) | told
+        details = {"store": store, "started": started, "folder": str(cluster.folder), "compaction_nodes": described}
+        document = _document(cluster.status()) | details
         done = "is up" if started else "was up already, nothing to do"
         run.answer(
             document,
@@ -328,14 +328,14 @@ def down(
             run.confirm(f"stop the Cassandra in {folder} and remove its data? --keep leaves the data.", yes)
         stopped = cluster.stop(remove=not keep) if cluster else []
         removed = cluster is not None and not keep
-        said = f"stopped {len(stopped)} of {cluster.nodes} nodes" if cluster else "there is no cluster"
+        output = f"stopped {len(stopped)} of {cluster.nodes} nodes" if cluster else "there is no cluster"
         run.answer(
             {"stopped": stopped, "removed": removed, "folder": str(folder.absolute())},
             lambda out: _print_lines(
                 out,
-                f"{said} in {folder}, its data is {'removed' if removed else 'kept'}"
+                f"{output} in {folder}, its data is {'removed' if removed else 'kept'}"
                 if cluster
-                else f"{said} in {folder}",
+                else f"{output} in {folder}",
             ),
         )
 
@@ -360,8 +360,8 @@ def nodetool(
 ) -> None:
     """Run Cassandra's own tool on a node; options of sweepflow go before NODE."""
     with command(ctx, None, as_json) as run:
-        said = LocalCluster.standing_in(folder).nodetool(node, *arguments)
-        run.answer({"node": node, "output": said}, lambda out: _print_lines(out, said.rstrip("\n")))
+        output = LocalCluster.existing_in(folder).nodetool(node, *arguments)
+        run.answer({"node": node, "output": output}, lambda out: _print_lines(out, output.rstrip("\n")))
 
 
 def _document(found: list[NodeStatus]) -> dict[str, object]:

@@ -26,7 +26,7 @@ from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.errors import EXIT_INTERRUPTED, BadValue, NotFound
 from sweep_tasks.journal.actors import current_user
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
+from sweep_tasks.legacy.progress import RangeState, Run, RunProgress, RunState
 from sweep_tasks.legacy.resumption import Begin, Watched, decide_start, is_at_work, start_run
 from sweep_tasks.legacy.rules import Counts
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
@@ -93,14 +93,14 @@ def legacy_sweep(
 
 
 def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, restart: bool, yes: bool) -> None:
-    how, standing = decide_start(run.store, run.settings, SystemClock(), order, restart=restart, owner="")
-    if restart and standing and how is Begin.TAKE_OVER:
-        done = f"{standing.done} of {len(standing.ranges)} ranges"
-        run.confirm(f"drop run {standing.run.id} of {standing.run.owner}, with {done} done?", yes)
+    how, existing = decide_start(run.store, run.settings, SystemClock(), order, restart=restart, owner="")
+    if restart and existing and how is Begin.TAKE_OVER:
+        done = f"{existing.done} of {len(existing.ranges)} ranges"
+        run.confirm(f"drop run {existing.run.id} of {existing.run.owner}, with {done} done?", yes)
     resume_hint = how_to_resume(restart)
     with _interruptible(run, resume_hint):
-        found = start_run(sweep, order, how, standing)
-        ranges = standing.ranges if standing and how is Begin.RESUME else [RangeState()] * len(found.stretches)
+        found = start_run(sweep, order, how, existing)
+        ranges = existing.ranges if existing and how is Begin.RESUME else [RangeState()] * len(found.scan_ranges)
         with at_work(run=found.id, table=str(order.table)), _bar(run, found, ranges) as show_progress:
             summary = sweep.work(found, order, lambda ledger: Watched(ledger, show_progress))
     document = summary.document() | {"begun": how.value}
@@ -135,23 +135,23 @@ def _bar(run: Command, found: Run, ranges: list[RangeState]) -> Iterator[Callabl
     """Show a progress bar that advances with every page, within a range by its position among the rows."""
     columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=run.as_json) as bar:
-        task = bar.add_task(f"run {found.id}", total=len(found.stretches))
+        task = bar.add_task(f"run {found.id}", total=len(found.scan_ranges))
         seen = list(ranges)
 
         def show_progress(number: int, state: RangeState) -> None:
             seen[number] = state
-            standing = Standing(found, seen)
-            text = f"run {found.id}: {standing.done} of {len(seen)} ranges, {standing.counts.deleted} versions removed"
-            bar.update(task, completed=standing.passed(run.store), description=text)
+            existing = RunProgress(found, seen)
+            text = f"run {found.id}: {existing.done} of {len(seen)} ranges, {existing.counts.deleted} versions removed"
+            bar.update(task, completed=existing.passed(run.store), description=text)
 
         yield show_progress
 
 
 def _show(run: Command, sweep: LegacySweep, table: TableRef) -> None:
-    standing = sweep.standing(table)
-    if standing is None:
+    existing = sweep.progress(table)
+    if existing is None:
         raise NotFound(f"run: {table} was never scanned; 'sweepflow legacy-sweep {table}' scans it")
-    shown = ShownRun.of(standing, run.settings.legacy_silent_s, standing.passed(run.store))
+    shown = ShownRun.of(existing, run.settings.legacy_silent_s, existing.passed(run.store))
     run.answer(shown.document(), lambda out: _print_run(out, shown))
 
 
@@ -174,9 +174,9 @@ class ShownRun:
     counts: Counts
 
     @classmethod
-    def of(cls, standing: Standing, silent_s: int, passed: float) -> ShownRun:
-        run = standing.run
-        alive = is_at_work(standing, SystemClock().now_ms(), silent_s * 1000)
+    def of(cls, existing: RunProgress, silent_s: int, passed: float) -> ShownRun:
+        run = existing.run
+        alive = is_at_work(existing, SystemClock().now_ms(), silent_s * 1000)
         return cls(
             run.id,
             str(run.table),
@@ -186,11 +186,11 @@ class ShownRun:
             run.attempt,
             run.horizon.sweep_ts,
             str(from_ms(run.started_ms)),
-            str(from_ms(standing.heard_of_ms)),
-            len(run.stretches),
-            standing.done,
-            f"{passed / len(run.stretches):.0%}",
-            standing.counts,
+            str(from_ms(existing.heard_of_ms)),
+            len(run.scan_ranges),
+            existing.done,
+            f"{passed / len(run.scan_ranges):.0%}",
+            existing.counts,
         )
 
     def document(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def pause(
     """Pause the sweeping of a table, or of everything, until it is resumed. It is then swept as if never paused."""
     with command(ctx, store, as_json) as run:
         if listed:
-            found = Pauses(run.store).standing()
+            found = Pauses(run.store).current()
             paused = [{"what": what, **pause._asdict()} for what, pause in found.listed()]
             run.answer({"paused": paused}, lambda out: _print_paused(out, found))
             return
@@ -55,8 +55,8 @@ def resume(
     """Resume the sweeping of a table, or of everything. The next sweeps remove what waited."""
     with command(ctx, store, as_json) as run:
         what = _target(table, everything)
-        standing = Pauses(run.store).standing()
-        pause = standing.tables.get(what) if what else standing.everything
+        existing = Pauses(run.store).current()
+        pause = existing.tables.get(what) if what else existing.everything
         if pause:
             run.confirm(f"resume {named(what)}? {pause.by} paused it: {pause.reason}", yes)
         with acting_for(reason=checked_reason(reason)):

@@ -278,10 +278,10 @@ def move(
     """Move a protection forward. It stays where it is if the new timestamp can no longer be protected."""
     with command(ctx, store, as_json) as run:
         catalog = _catalog(run)
-        standing = catalog.get(record_id).ts
-        if ts > standing:
+        existing = catalog.get(record_id).ts
+        if ts > existing:
             run.confirm(
-                f"move {record_id} from {standing} to {ts}? The next sweeps remove what it alone held back in between.",
+                f"move {record_id} from {existing} to {ts}? The next sweeps remove what it alone held back in between.",
                 yes,
             )
         with _tallied(run, "move"), acting_for(reason=reason):

@@ -15,7 +15,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.scenario.engines import Sweep, Swept
+from sweep_tasks.scenario.engines import Sweep, SweepResult
 from sweep_tasks.store import Store
 from sweep_tasks.sweep.horizon import Horizon
 
@@ -27,7 +27,7 @@ class SparkEngine:
         self._spark = spark
         self._settings = settings
 
-    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept:
+    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> SweepResult:
         touched = TouchedCells()
         try:
             summaries = [
@@ -37,7 +37,7 @@ class SparkEngine:
                 ).run()
                 for shard in sweep.shards
             ]  # fmt: skip
-            return Swept(summaries, *touched.count())
+            return SweepResult(summaries, *touched.count())
         except PySparkException as error:
             raise cause_of(error) or error from error
         finally:

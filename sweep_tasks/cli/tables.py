@@ -167,10 +167,10 @@ def set_strategy(
     """Change the strategy of a table. Safe at any time, and safe to repeat."""
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
-        standing = run.catalog.show(table).metadata.strategy
-        if standing is not strategy:
+        existing = run.catalog.show(table).metadata.strategy
+        if existing is not strategy:
             run.confirm(
-                f"sweep {table} as {strategy} instead of {standing}? What may be removed, and when, changes for "
+                f"sweep {table} as {strategy} instead of {existing}? What may be removed, and when, changes for "
                 "everything in it.",
                 yes,
             )

@@ -64,11 +64,11 @@ def table_facts(
     """Facts about the files that exist now. A measurement of a file that was replaced meanwhile does not count."""
     if not tables:
         return {}
-    standing = replace(order, tables={name: order.tables[name] for name in tables}).files()
+    existing = replace(order, tables={name: order.tables[name] for name in tables}).files()
     facts = {each.identity: each for each in measured}
-    metadata = metadata_of(order.node, [sstable.data for sstable in standing])
+    metadata = metadata_of(order.node, [sstable.data for sstable in existing])
     files: dict[str, dict[str, KnownFile]] = {name: {} for name in tables}
-    for sstable, identity in standing.items():
+    for sstable, identity in existing.items():
         if sstable.data in metadata:
             known = KnownFile(identity, metadata[sstable.data], facts.get(identity))
             files[sstable.qualified_table][str(sstable.data)] = known
@@ -135,7 +135,7 @@ def outputs_of(
     metadata: Mapping[str, FileMetadata | None],
 ) -> Outputs:
     """`metadata`: that of the new files; None for a file that was removed before it could be read."""
-    covered = joined(stretch for source in sources for stretch in source.covers)
+    covered = joined(interval for source in sources for interval in source.covers)
     whole = all(source.covers for source in sources)
     first = min(source.min_timestamp for source in sources)
     last = max(source.max_timestamp for source in sources)
@@ -239,7 +239,7 @@ def compact_files(
 ) -> Result:
     """Compact files and measure the result. `table`: its state when the compaction was proven. Nothing is done unless
     the files are still the same."""
-    before = _standing(order, compaction.table)
+    before = _current_files(order, compaction.table)
     known = [table.files[name] for name in compaction.files]
     if [before.get(name) for name in compaction.files] != [each.identity for each in known]:
         return Result(compaction, CompactionOutcome.GONE)
@@ -280,9 +280,9 @@ def _wait_for_outputs(
     """Wait until the compacted files are removed, or the patience is over, and find the files that were written."""
     began = time.monotonic()
     while True:
-        standing = _standing(order, compaction.table)
-        left = [name for name in compaction.files if name in standing]
-        new = {name: identity for name, identity in standing.items() if name not in before}
+        existing = _current_files(order, compaction.table)
+        left = [name for name in compaction.files if name in existing]
+        new = {name: identity for name, identity in existing.items() if name not in before}
         waited_s = time.monotonic() - began
         if not left or waited_s > (patience.replaced_s if new else patience.nothing_new_s):
             break
@@ -332,7 +332,7 @@ def _remember_fruitless(order: RoundContext, result: Result, made: Mapping[str, 
     return replace(result, outcome=CompactionOutcome.FRUITLESS)
 
 
-def _standing(order: RoundContext, table: str) -> dict[str, Identity]:
+def _current_files(order: RoundContext, table: str) -> dict[str, Identity]:
     files = replace(order, tables={table: order.tables[table]}).files()
     return {str(sstable.data): identity for sstable, identity in files.items()}
 

@@ -54,7 +54,7 @@ class FailedAttempts:
         self._file = folder / f"{node}.{what}.json"
 
     def causes(self) -> dict[str, str]:
-        """Causes by the file of the candidate."""
+        """Return the causes of failed attempts, by the file of the candidate."""
         try:
             kept = json.loads(self._file.read_text())
         except (FileNotFoundError, ValueError):
@@ -65,10 +65,10 @@ class FailedAttempts:
         if causes:
             self._write(self.causes() | causes)
 
-    def forget_gone(self, within: Sequence[str], standing: Container[str]) -> None:
+    def forget_gone(self, within: Sequence[str], existing: Container[str]) -> None:
         """Remove entries of files in some folders that no longer exist."""
         known = self.causes()
-        gone = [file for file in known if file.startswith(tuple(within)) and file not in standing]
+        gone = [file for file in known if file.startswith(tuple(within)) and file not in existing]
         kept = {file: cause for file, cause in known.items() if file not in gone}
         if kept != known:
             self._write(kept)
@@ -205,7 +205,7 @@ class FileOutcome(NamedTuple):
     workers hand it to the driver as a row."""
 
     line: str | None = None
-    brief: str | None = None
+    file_summary: str | None = None
     kind: str | None = None
     problem: str | None = None
     file: str | None = None
@@ -291,10 +291,10 @@ def measure_files(order: RoundContext, settings: Settings, measuring: Measuring)
     summary = summary_for(order, settings)
     with _lines_of(order) as out:
         for outcome in measuring(order, list(files.items())) if files else ():
-            if outcome.line is None or outcome.brief is None:
+            if outcome.line is None or outcome.file_summary is None:
                 summary.leave_out(outcome.kind or UNREADABLE, outcome.problem or "", outcome.file, outcome.reason)
             else:
-                summary.add(FileSummary.from_json(outcome.brief))
+                summary.add(FileSummary.from_json(outcome.file_summary))
                 out.write(f"{outcome.line}\n")
     _forget_gone(order, files)
     return summary.measurement(order.statistics)
@@ -345,7 +345,7 @@ def failed_attempts(order: RoundContext, what: str = FRUITLESS) -> FailedAttempt
 def _forget_gone(order: RoundContext, files: dict[SSTable, Identity]) -> None:
     folders = [folder / table.keyspace / table.name for folder in order.node.data for table in order.tables.values()]
     for what in (FRUITLESS, DECLINED):
-        standing = {str(sstable.data) for sstable in files}
-        failed_attempts(order, what).forget_gone([f"{folder}-" for folder in folders], standing)
+        existing = {str(sstable.data) for sstable in files}
+        failed_attempts(order, what).forget_gone([f"{folder}-" for folder in folders], existing)
     labels = [f"{order.node.reach.label(folder)}-" for folder in folders]
     Cache(order.cache / "sstables").forget_gone(labels, {identity.path for identity in files.values()})

@@ -106,31 +106,31 @@ def work_of(node: Node) -> Work:
     return work_in(node.nodetool("compactionstats"))
 
 
-def work_in(said: str) -> Work:
+def work_in(output: str) -> Work:
     """Parse the output of `nodetool compactionstats`."""
-    pending = _PENDING.search(said)
+    pending = _PENDING.search(output)
     if pending is None:
         raise AnswerNotUnderstood(
-            "node: nodetool compactionstats does not show what is pending; use the nodetool of Cassandra 5",
+            "node: the output of nodetool compactionstats has no pending tasks; use the nodetool of Cassandra 5",
             tool="nodetool compactionstats",
             reason="missing",
         )
-    waiting = _waiting_in(said[pending.end() :].strip().splitlines(), int(pending[1]))
-    running = list(_running_in(said[pending.end() :]))
-    under_way = {".".join(found["rest"].split()) for found in running}
+    waiting = _waiting_in(output[pending.end() :].strip().splitlines(), int(pending[1]))
+    running = list(_running_in(output[pending.end() :]))
+    running_tables = {".".join(found["rest"].split()) for found in running}
     kinds = [found["kind"] for found in running]
     return Work(
         pending=int(pending[1]),
         running=len(running),
-        tables=frozenset(waiting | under_way),
+        tables=frozenset(waiting | running_tables),
         validating=any(kind.startswith(_REPAIR_KINDS) for kind in kinds),
     )
 
 
-def _running_in(said: str) -> Iterator[re.Match[str]]:
+def _running_in(output: str) -> Iterator[re.Match[str]]:
     """The lines of running tasks; there is no such list if nothing runs."""
-    header = _HEADER.search(said)
-    for line in said[header.end() :].splitlines()[1:] if header else ():
+    header = _HEADER.search(output)
+    for line in output[header.end() :].splitlines()[1:] if header else ():
         if not line.strip() or line.startswith(_LAST_LINE):
             return
         found = _RUNNING.match(f"{line} ")

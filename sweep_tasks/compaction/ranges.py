@@ -1,7 +1,7 @@
 """Planning and compacting a node whose files can't be read from here, by what sweeps have counted.
 
 Every sweep keeps how many tombstones it wrote in which range of the ring (`tables/deletions.py`). Where gc_grace has
-passed for many of them, Cassandra is asked to compact that stretch of the ring: all files that reach into it, together.
+passed for many of them, Cassandra is asked to compact that range of the ring: all files that overlap it, together.
 As most files reach all around the ring, one compaction serves all ranges of a table, and may cost as much as the table
 has on the node. What it drops can't be measured: the ranges are marked as compacted, and are candidates again when
 sweeps add to them.
@@ -52,7 +52,7 @@ class SweptRanges:
     """Ranges with many tombstones that are older than gc_grace."""
 
     @property
-    def stretch(self) -> tuple[int, int]:
+    def token_range(self) -> tuple[int, int]:
         """The first and the last token of what may be dropped, both included."""
         return self.droppable[0].first_token, self.droppable[-1].last_token
 
@@ -114,7 +114,7 @@ def described(swept: SweptRanges, most: int = MOST_SHOWN) -> list[TombstoneRange
 def measure(order: RoundContext, settings: Settings) -> Measurement:
     """A measurement without files: the counts are those of the sweeps, and runs of dead cells are not known."""
     summary = summary_for(order, settings)
-    for name, each in _swept(order, settings).items():
+    for name, each in _swept_ranges(order, settings).items():
         summary.count(
             name,
             TableFigures(
@@ -141,7 +141,7 @@ class SweptState:
         if candidate.by.blocker is Blocker.TIME_WINDOWS:
             command = f"nodetool garbagecollect {swept.table.keyspace} {swept.table.name}"
         elif document.command is None and swept.droppable:
-            command = command_for(swept.table, *swept.stretch)
+            command = command_for(swept.table, *swept.token_range)
         else:
             return document
         return document.model_copy(update={"command": command})
@@ -176,7 +176,7 @@ def planned(
             continue
         left = budget - sum(one.bytes for one in compactions)
         found = Blocked(Blocker.DECLINED) if name in declined else _judged(each, states[name], left, budget)
-        candidate = "{} … {}".format(*each.stretch) if each.droppable else "all of it"
+        candidate = "{} … {}".format(*each.token_range) if each.droppable else "all of it"
         if isinstance(found, Blocked):
             blocked.append(
                 BlockedCandidate(candidate, name, CandidateReason.SWEPT, found, each.tombstones, each.waiting)
@@ -205,7 +205,7 @@ def _judged(swept: SweptRanges, state: NodeTableState, left: int, budget: int) -
 
 
 def inspect_and_plan(order: RoundContext, settings: Settings, budget: int) -> SweptState:
-    swept, server = _swept(order, settings), inspect_server(order.node, order.tables)
+    swept, server = _swept_ranges(order, settings), inspect_server(order.node, order.tables)
     thresholds = thresholds_in(settings, order.tables.values())
     declined = _declined(order, swept)
     found = planned(swept, server.tables, {name: thresholds.of(name) for name in swept}, budget, declined)
@@ -213,8 +213,8 @@ def inspect_and_plan(order: RoundContext, settings: Settings, budget: int) -> Sw
     return SweptState(server, swept, with_all_blocked(found, blocker) if blocker else found)
 
 
-def _swept(order: RoundContext, settings: Settings) -> dict[str, SweptRanges]:
-    """Keyed by Cassandra's name of the table. Where `run_warn` is off, no range has enough to be compacted."""
+def _swept_ranges(order: RoundContext, settings: Settings) -> dict[str, SweptRanges]:
+    """Return the swept ranges of each table, by Cassandra's name of the table. Without `run_warn` no range is dense."""
     thresholds = thresholds_in(settings, order.tables.values())
     found: dict[str, SweptRanges] = {}
     with borrowed_store(settings) as store:
@@ -229,7 +229,7 @@ def _swept(order: RoundContext, settings: Settings) -> dict[str, SweptRanges]:
 def compact_range(
     order: RoundContext, settings: Settings, swept: Mapping[str, SweptRanges], compaction: Compaction
 ) -> Result:
-    table, (first, last) = swept[compaction.table].table, swept[compaction.table].stretch
+    table, (first, last) = swept[compaction.table].table, swept[compaction.table].token_range
     try:
         order.node.nodetool(*_arguments(table, first, last), changes=True)
     except NodetoolFailed:

@@ -68,13 +68,13 @@ class LegacySettings(BaseModel, defer_build=True):
     legacy_budget_s: int = Field(
         default=1_200, ge=0, description="time for scheduled table scans in one run, for each worker slot; 0: no scans"
     )
-    legacy_lanes: int = Field(
+    legacy_slots: int = Field(
         default=2,
         ge=1,
         le=64,
         description="worker slots, that is tables that are scanned at the same time; each has its own pool",
     )
-    legacy_turns: int = Field(
+    legacy_tables_per_slot: int = Field(
         default=4, ge=1, description="tables that share the time of one worker slot, if that many are waiting"
     )
     legacy_pause_s: int = Field(default=604_800, ge=0, description="minimum time between two complete scans of a table")

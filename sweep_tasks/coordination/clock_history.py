@@ -4,7 +4,7 @@
 (AtlasDB calls this the puncher): it takes a fresh timestamp, *then* reads the wall clock, and stores the pair. A
 recorded timestamp was therefore handed out before its wall time, and a lookup never returns a timestamp that is newer
 than the wall time asked for. A result that is too old only sweeps less; one that is too new would remove versions that
-must be kept. `clock_samples.py` decides which clocks are believed.
+must be kept. `clock_samples.py` decides which clocks are accepted.
 
 The samples of one day share a row. An index row lists the days and the first timestamp of each, so that a store that
 was idle for a year is searched as fast as a busy one, and many timestamps can be looked up together.
@@ -79,7 +79,7 @@ class ClockHistory:
         """Record a sample of the current time.
 
         Returns None if another process already recorded this wall time or a later one, or if the clock is not
-        believed. The uptime is read before the wall clock, so that the time it measures is never too long.
+        accepted. The uptime is read before the wall clock, so that the time it measures is never too long.
 
         A sample that only a higher limit than the default lets in, or none, is an act in the journal: from then on
         every sweep treats what was written before as that much older.
@@ -166,7 +166,7 @@ class ClockHistory:
         if last is None or last.wall_ms < sample.wall_ms:
             self._store.remove(CLOCK_SAMPLES, [cell for cell in entries if cell.row != _DAYS])
 
-    # --- what is believed -----------------------------------------------------------------------------------------
+    # --- accepted samples -----------------------------------------------------------------------------------------
 
     def clock_record(self) -> ClockRecord | None:
         """Return the last sample with what the next ones are measured by; None before the first."""
@@ -285,7 +285,7 @@ class ClockHistory:
     def timestamp_before(self, wall_ms: int, back_ms: int) -> int | None:
         """Return `timestamp_at` of `back_ms` before a wall time, or before the last sample if that is earlier.
 
-        The wall time was believed because of samples that may have been discarded since. Against samples that another
+        The wall time was accepted because of samples that may have been discarded since. Against samples that another
         clock recorded afterwards, it would make timestamps look older than they are. So the last sample is read again
         after the lookup: only a discard moves it back.
         """

@@ -136,7 +136,7 @@ class Announcements:
         self._clock = clock
         self._patience_s = patience_s
 
-    def settle(self, tables: Collection[TableRef]) -> dict[TableRef, TableThreshold]:
+    def resolve(self, tables: Collection[TableRef]) -> dict[TableRef, TableThreshold]:
         """Return the thresholds of tables after all announcements on them are decided or rolled back."""
         while True:
             found = self._thresholds.of_tables(tables)

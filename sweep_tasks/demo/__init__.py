@@ -1,1 +1,1 @@
-"""A store to look at: a shop with six hours of history, swept, and what was gained and is still kept."""
+"""The demo: a store with six hours of history of a shop, a sweep of it, and a report of what was removed and kept."""

@@ -37,7 +37,7 @@ from sweep_tasks.model import SENTINEL_TS, StoredVersion, SweepStrategy, TableMe
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.queue.parking import Parking, Quarantine
 from sweep_tasks.queue.progress import Progress
-from sweep_tasks.store.contract import EVERYWHERE, Store, Stretch, every
+from sweep_tasks.store.contract import EVERYWHERE, ScanRange, Store, every
 from sweep_tasks.store.location import StoreLocation
 from sweep_tasks.store.schema import QUEUE_CELLS
 from sweep_tasks.sweep.horizon import Horizon, in_table, old_enough
@@ -111,23 +111,23 @@ class Sampler:
         for cut in _CUTS:
             if not self._in_time():
                 break
-            stretches = self._store.stretches(table, cut)
-            picked = stretches[:: -(-len(stretches) // _PARTS_READ)]
-            parts = [self._read_part(table, stretch, _PER_PART) for stretch in picked if self._in_time()]
+            scan_ranges = self._store.scan_ranges(table, cut)
+            picked = scan_ranges[:: -(-len(scan_ranges) // _PARTS_READ)]
+            parts = [self._read_part(table, scan_range, _PER_PART) for scan_range in picked if self._in_time()]
             if not parts:
                 break
             at_least = not all(complete for _, complete in parts)
-            read = _Read([found for found, _ in parts], len(parts) / len(stretches), at_least)
-            if not at_least or len(stretches) < cut // 2:
+            read = _Read([found for found, _ in parts], len(parts) / len(scan_ranges), at_least)
+            if not at_least or len(scan_ranges) < cut // 2:
                 break
         return read
 
-    def _read_part(self, table: TableRef, stretch: Stretch, most: int) -> tuple[list[StoredVersion], bool]:
+    def _read_part(self, table: TableRef, scan_range: ScanRange, most: int) -> tuple[list[StoredVersion], bool]:
         """Read up to `most` versions. Return them, and whether that was the whole part."""
         found: list[StoredVersion] = []
         resume = None
         while len(found) < most:
-            page = self._store.scan_versions(table, limit=_SAMPLE_PAGE, after=resume, stretch=stretch)
+            page = self._store.scan_versions(table, limit=_SAMPLE_PAGE, after=resume, scan_range=scan_range)
             found += page.items
             resume = page.resume
             if resume is None:

@@ -30,7 +30,7 @@ class ReasonContext(NamedTuple):
     @classmethod
     def read(cls, store: Store, clock: Clock) -> ReasonContext:
         records = {record.id: record for record in ProtectionCatalog(store).records()}
-        return cls(clock.now_ms(), records, dict(Pauses(store).standing().listed()), ClockHistory(store).moment_of)
+        return cls(clock.now_ms(), records, dict(Pauses(store).current().listed()), ClockHistory(store).moment_of)
 
 
 class Place(NamedTuple):
@@ -169,7 +169,7 @@ _SENTENCES = {
     Reason.PROTECTED: "protected by the record {by}{owner}",
     Reason.QUEUED: "queued{where}: {removal}",
     Reason.PARKED_REPLICAS: "waiting for replicas: not every replica has confirmed the delete",
-    Reason.PARKED_GRACE: "aborted, and kept in view for a slow writer{until}: then it is deleted once more",
+    Reason.PARKED_GRACE: "aborted; its entry is parked until the grace period ends{until}, in case its writer is slow",
     Reason.BLOCKED: "behind the transaction started at {by}, which committed after the sweep timestamp",
     Reason.NO_QUEUE_ENTRY: "no queue entry removes it: its table is never swept, it was written before there was a "
     "queue, or it was written too late; only a scan of the table removes it",

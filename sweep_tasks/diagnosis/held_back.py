@@ -80,7 +80,7 @@ class HeldBack:
     def per_record(self, wanted: Collection[Record], records: Collection[Record]) -> dict[str, Held]:
         """Return what each of the records wanted holds back, by id. `records` are all records."""
         found = {record.id: _Found() for record in wanted}
-        standing = Protections(records)
+        existing = Protections(records)
         within = _under(next(iter(found))) if len(found) == 1 else _PROTECTED
         began = time.monotonic()
         for strategy, shard in Progress(self._store).all() if found else ():
@@ -89,34 +89,34 @@ class HeldBack:
                     each.full = True
                 break
             parking = Parking(self._store, TimestampService(self._store), strategy, shard)
-            self._gather(parking, strategy, within, found, standing)
+            self._gather(parking, strategy, within, found, existing)
         view = SweepView.publish(self._store, Horizon(MAX_TS, self._clock.now_ms()), dry_run=True)
-        return {name: self._measure(name, each, standing, view) for name, each in found.items()}
+        return {name: self._measure(name, each, existing, view) for name, each in found.items()}
 
     def _gather(
-        self, parking: Parking, strategy: SweepStrategy, within: Span, found: dict[str, _Found], standing: Protections
+        self, parking: Parking, strategy: SweepStrategy, within: Span, found: dict[str, _Found], existing: Protections
     ) -> None:
         """Collect parked entries page by page, skipping records that are not wanted or have reached the limit."""
         after = b""
         while entries := parking.page(after, min(_PAGE, self._most + 1), within).entries:
             for name, under in groupby(entries, key=lambda entry: entry.hold.record):
                 if name in found:
-                    self._take(found[name], strategy, under, standing)
+                    self._take(found[name], strategy, under, existing)
             last = entries[-1]
             read_on = last.hold.record in found and not found[last.hold.record].full
             after = last.column() if read_on else _under(last.hold.record).end
 
     def _take(
-        self, found: _Found, strategy: SweepStrategy, under: Iterable[ParkedEntry], standing: Protections
+        self, found: _Found, strategy: SweepStrategy, under: Iterable[ParkedEntry], existing: Protections
     ) -> None:
         for entry in under:
             if len(found.parked) == self._most:
                 found.full = True
                 return
             found.parked.append((strategy, entry))
-            found.waiting += entry.commit >= standing.frees_below(entry.hold.record, entry.hold.record_ts)
+            found.waiting += entry.commit >= existing.frees_below(entry.hold.record, entry.hold.record_ts)
 
-    def _measure(self, name: str, found: _Found, standing: Protections, view: SweepView) -> Held:
+    def _measure(self, name: str, found: _Found, existing: Protections, view: SweepView) -> Held:
         held = Held(found.waiting, at_least=found.full)
         by_table: dict[TableRef, dict[Cell, _Removable]] = {}
         for strategy, parked in found.parked:
@@ -127,7 +127,7 @@ class HeldBack:
             entry = Entry(table, parked.table_id, parked.cell, parked.start, parked.commit, parked.delete)
             if not too_young(entry, known):
                 of_cell = by_table.setdefault(table, {}).setdefault(entry.cell, _Removable())
-                _add(of_cell, entry, strategy, name, standing)
+                _add(of_cell, entry, strategy, name, existing)
         for table, cells in by_table.items():
             with suppress(UnknownTable):  # dropped meanwhile: nothing is left to hold
                 held = self._read(held, table, cells)
@@ -154,8 +154,8 @@ def _under(record_id: str) -> Span:
     return Span(first.encoded(), Parking.behind(last))
 
 
-def _add(of_cell: _Removable, entry: Entry, strategy: SweepStrategy, name: str, standing: Protections) -> None:
-    covering = standing.covering(entry.table, entry.cell.row)
+def _add(of_cell: _Removable, entry: Entry, strategy: SweepStrategy, name: str, existing: Protections) -> None:
+    covering = existing.covering(entry.table, entry.cell.row)
     others = [protection for protection in covering if protection.record != name]
     for ends, these in ((of_cell.held, covering), (of_cell.released, others)):
         range_ = removable(entry, holding(these, entry.commit), strategy)

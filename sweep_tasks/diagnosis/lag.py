@@ -49,10 +49,10 @@ class ShardLag(NamedTuple):
 
 def swept_up_to(store: Store) -> list[SweptUpTo]:
     """Read how far each shard is swept, in a fixed number of calls."""
-    standing = Progress(store).all()
-    moments = ClockHistory(store).moments_of({progress + 1 for progress in standing.values()})
+    existing = Progress(store).all()
+    moments = ClockHistory(store).moments_of({progress + 1 for progress in existing.values()})
     return [
-        SweptUpTo(strategy, shard, progress, moments[progress + 1]) for (strategy, shard), progress in standing.items()
+        SweptUpTo(strategy, shard, progress, moments[progress + 1]) for (strategy, shard), progress in existing.items()
     ]
 
 

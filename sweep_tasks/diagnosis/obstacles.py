@@ -296,7 +296,7 @@ def read_conditions(
         protections=ProtectionCatalog(store).protections(),
         limits=limits,
         blocking=_blocking(store, progress, sweep_ts),
-        all_paused=Pauses(store).standing().everything is not None,
+        all_paused=Pauses(store).current().everything is not None,
         old_enough_ms=_old_enough(store, settings),
     )
 

@@ -145,8 +145,8 @@ def find_remnants(found: Found, column: bytes, visible: Collection[int], gc_grac
         if version.ts not in visible:
             hiding = [each.deleted_s for each in found.tombstones if each.hides(column, version)]
             remnant = _remnant(version, max(hiding, default=None), gc_grace_s, now_s)
-            standing = by_version.get(version.ts)
-            if standing is None or (remnant.until_ms or 0) > (standing.until_ms or 0):
+            existing = by_version.get(version.ts)
+            if existing is None or (remnant.until_ms or 0) > (existing.until_ms or 0):
                 by_version[version.ts] = remnant
     return list(by_version.values())
 

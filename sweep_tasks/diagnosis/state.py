@@ -104,7 +104,7 @@ def read_state(store: Store, settings: Settings, clock: Clock) -> StoreState:
         records=records,
         sample=latest_sample(store),
         recorded=Tally(store).read(),
-        paused=Pauses(store).standing(),
+        paused=Pauses(store).current(),
     )
 
 

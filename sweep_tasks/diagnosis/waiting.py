@@ -207,7 +207,7 @@ class CellSearch:
         for queue in queues:
             if together is None:
                 parking = Parking(self._store, self._timestamps, *queue)
-                ours = parking.of_cell(self._table_id, self._cell, starts, MOST)
+                ours = parking.entries_of_cell(self._table_id, self._cell, starts, MOST)
             else:
                 ours = [each for each in together.get(queue, ()) if self._is_our_entry(each)]
             found[queue] = [WaitingEntry(self._entry(each), queue, each.hold) for each in ours]

@@ -10,7 +10,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.legacy.priority import Candidate, LastScan, Policy
-from sweep_tasks.legacy.progress import Run, Runs, RunState, Standing
+from sweep_tasks.legacy.progress import Run, RunProgress, Runs, RunState
 from sweep_tasks.legacy.resumption import is_at_work
 from sweep_tasks.legacy.strategy_changes import lacking, queue_passed
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
@@ -48,7 +48,7 @@ def policy(settings: Settings) -> Policy:
         [Target.parse(each) for each in settings.legacy_first],
         [Target.parse(each) for each in settings.legacy_never],
         settings.legacy_pause_s * 1000,
-        settings.legacy_turns,
+        settings.legacy_tables_per_slot,
     )
 
 
@@ -57,7 +57,7 @@ def candidates(
 ) -> list[Candidate]:
     """Return the tables that are swept at all, or those of them in `only`."""
     tables = dict(_swept_tables(store, only))
-    runs, last_turns = Runs(store).of_all(tables), Runs(store).last_turns(tables)
+    runs, last_scheduled = Runs(store).of_all(tables), Runs(store).last_scheduled(tables)
     written = Activity(store).since_last_scan(tables)
     reaches = _reaches(store, settings, clock, tables.values())
     passed = queue_passed(store)
@@ -70,7 +70,7 @@ def candidates(
                 table,
                 metadata.strategy,
                 last_scan(run),
-                max(last_turns.get(table, 0), run.started_ms if run else 0, (run.ended_ms or 0) if run else 0),
+                max(last_scheduled.get(table, 0), run.started_ms if run else 0, (run.ended_ms or 0) if run else 0),
                 written[table],
                 metadata.scan_due,
                 reach,
@@ -146,4 +146,4 @@ def is_cancelled(run: Run | None) -> bool:
 def is_running(store: Store, run: Run | None, settings: Settings, clock: Clock) -> bool:
     if run is None or run.state is not RunState.RUNNING:
         return False
-    return is_at_work(Standing(run, Runs(store).ranges(run)), clock.now_ms(), settings.legacy_silent_s * 1000)
+    return is_at_work(RunProgress(run, Runs(store).ranges(run)), clock.now_ms(), settings.legacy_silent_s * 1000)

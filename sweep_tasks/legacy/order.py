@@ -15,7 +15,7 @@ from sweep_tasks.config import MAX_PAGE_VERSIONS, Settings
 from sweep_tasks.errors import BadValue, NotYet, UnknownTable
 from sweep_tasks.model import MAX_NAME_BYTES, SweepStrategy, TableMetadata, TableRef, checked_timestamp
 from sweep_tasks.orders import ORDER_CONFIG, Order
-from sweep_tasks.store.contract import Store, Stretch
+from sweep_tasks.store.contract import ScanRange, Store
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
 
 MAX_RANGES = 10_000
@@ -79,12 +79,12 @@ class LegacyOrder(Order):
 
     def begins_at(self, store: Store) -> bytes:
         """Return where the first range starts. An existing run with the same start covers the same rows."""
-        return store.stretches(self.table, 1, self.from_row)[0].first if self.from_row else b""
+        return store.scan_ranges(self.table, 1, self.from_row)[0].first if self.from_row else b""
 
-    def stretches(self, store: Store, settings: Settings) -> tuple[Stretch, ...]:
+    def scan_ranges(self, store: Store, settings: Settings) -> tuple[ScanRange, ...]:
         """Return the ranges of a run. The last one ends after the rows that exist now: otherwise a scan of a table that
         keeps growing at its end would never finish."""
-        found = store.stretches(self.table, self.ranges or settings.legacy_ranges, self.from_row)
+        found = store.scan_ranges(self.table, self.ranges or settings.legacy_ranges, self.from_row)
         return (*found[:-1], found[-1]._replace(end=store.end_of(self.table)))
 
 

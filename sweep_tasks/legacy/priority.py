@@ -46,7 +46,7 @@ class Candidate(NamedTuple):
     table: TableRef
     strategy: SweepStrategy
     last: LastScan | None = None
-    last_turn_ms: int = 0
+    last_scheduled_ms: int = 0
     """When a scan of it was last scheduled or worked on."""
     written: Written = NONE
     """Since the last scan."""
@@ -90,30 +90,32 @@ class Policy(NamedTuple):
     never: Collection[Target] = ()
     pause_ms: int = 0
     """How long a table rests after a complete scan."""
-    turns: int = 4
-    """The number of tables that share an hour."""
+    tables_per_slot: int = 4
+    """The number of tables that share one worker slot in a run."""
     patience_ms: int = 86_400_000
     """If there is only one slot: how long other tables wait at most before the longest waiting one gets it."""
 
 
-class Turn(NamedTuple):
-    """A slot in the rotation."""
+class ScheduledScan(NamedTuple):
+    """A scan that is scheduled next, with its share of the time."""
 
     table: TableRef
     why: Why
     seconds: float
 
 
-def turns(candidates: Iterable[Candidate], policy: Policy, budget_s: float, now_ms: int) -> list[Turn]:
-    """Return the next slots, in order. All have the same time; what one does not use, the next one may."""
+def scheduled_scans(
+    candidates: Iterable[Candidate], policy: Policy, budget_s: float, now_ms: int
+) -> list[ScheduledScan]:
+    """Return the next scans of a worker slot in order. All have the same time; one may use what the last one left."""
     waiting = [(why, each) for each in candidates if (why := reason(each, policy, now_ms)) is not None]
     ordered = sorted(waiting, key=lambda found: _rank(*found))
-    chosen, rest = ordered[: policy.turns - 1], ordered[policy.turns - 1 :]
+    chosen, rest = ordered[: policy.tables_per_slot - 1], ordered[policy.tables_per_slot - 1 :]
     if rest:
-        longest = min(rest, key=lambda found: found[1].last_turn_ms)
-        is_owed = policy.turns > 1 or now_ms - longest[1].last_turn_ms >= policy.patience_ms
+        longest = min(rest, key=lambda found: found[1].last_scheduled_ms)
+        is_owed = policy.tables_per_slot > 1 or now_ms - longest[1].last_scheduled_ms >= policy.patience_ms
         chosen.append(longest if is_owed else rest[0])
-    return [Turn(each.table, why, budget_s / len(chosen)) for why, each in chosen]
+    return [ScheduledScan(each.table, why, budget_s / len(chosen)) for why, each in chosen]
 
 
 def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
@@ -127,12 +129,12 @@ def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
         return Why.ASKED_FOR
     if table.last is None:
         return Why.NEVER_SCANNED
-    if settles(table):
+    if completes_change(table):
         return Why.STRATEGY_CHANGED
     return Why.WRITTEN if rested else None
 
 
-def settles(table: Candidate) -> bool:
+def completes_change(table: Candidate) -> bool:
     """Return whether a scan now would complete a change of strategy that the last one could not."""
     since = table.due.since if table.due else None
     if since is None or table.last is None or table.lacks:
@@ -151,8 +153,8 @@ def _named(table: Candidate, targets: Collection[Target]) -> bool:
 
 
 def _rank(why: Why, table: Candidate) -> tuple[object, ...]:
-    """Return the sort key. Tables that were never scanned completely take turns; of the others, the one with the
+    """Return the sort key. Tables that were never scanned completely rotate; of the others, the one with the
     greatest expected result comes first."""
     in_rotation = why in (Why.ASKED_FOR, Why.NEVER_SCANNED)
-    promise = (table.last_turn_ms, -table.expected) if in_rotation else (-table.expected, table.last_turn_ms)
+    promise = (table.last_scheduled_ms, -table.expected) if in_rotation else (-table.expected, table.last_scheduled_ms)
     return (why, *promise, table.table)

@@ -14,7 +14,7 @@ import structlog
 from sweep_tasks.errors import NotFound, OutcomeUnknown, StoreError
 from sweep_tasks.legacy.rules import NOTHING, Acting, Counts, Place
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.store.contract import Change, Store, Stretch
+from sweep_tasks.store.contract import Change, ScanRange, Store
 from sweep_tasks.store.schema import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.tables.activity import NONE, Written
@@ -120,7 +120,7 @@ class Run:
     id: str
     table: TableRef
     horizon: Horizon
-    stretches: tuple[Stretch, ...]
+    scan_ranges: tuple[ScanRange, ...]
     owner: str
     started_ms: int
     state: RunState = RunState.RUNNING
@@ -149,7 +149,7 @@ class Run:
     own_retention_s: int | None = None
     """The table's own retention when the run was started or last resumed, if it had one."""
 
-    def may_go_on(self, strategy: SweepStrategy, reach: int) -> bool:
+    def may_continue(self, strategy: SweepStrategy, reach: int) -> bool:
         """Return whether the table is still swept with the same strategy, and at least as far. The sweep timestamp of a
         thorough table is the present: published for conservative tables, it would end their retention early."""
         return self.strategy is strategy and self.horizon.sweep_ts <= reach
@@ -157,7 +157,7 @@ class Run:
     @property
     def is_whole(self) -> bool:
         """Return whether the run started at the beginning of the table."""
-        return not self.stretches[0].first
+        return not self.scan_ranges[0].first
 
     @property
     def is_open(self) -> bool:
@@ -188,7 +188,7 @@ class RangeState(NamedTuple):
     """The time of its last report."""
 
 
-class Standing(NamedTuple):
+class RunProgress(NamedTuple):
     """A run with the current state of its ranges."""
 
     run: Run
@@ -200,10 +200,10 @@ class Standing(NamedTuple):
 
     def passed(self, store: Store) -> float:
         """Return the number of ranges that are scanned, counting an unfinished range by the share of its rows."""
-        places = zip(self.run.stretches, self.ranges, strict=True)
+        places = zip(self.run.scan_ranges, self.ranges, strict=True)
         return sum(
-            1.0 if state.done else store.share_before(stretch, state.place.cell.row) if state.place else 0.0
-            for stretch, state in places
+            1.0 if state.done else store.share_before(scan_range, state.place.cell.row) if state.place else 0.0
+            for scan_range, state in places
         )
 
     @property
@@ -242,12 +242,12 @@ class Runs:
 
     def of_all(self, tables: Iterable[TableRef]) -> dict[TableRef, Run]:
         cells = {_run_cell(table): table for table in tables}
-        standing = self._store.read(LEGACY_SWEEPS, list(cells))
-        return {cells[cell]: _load_run(cells[cell], value) for cell, value in standing.items()}
+        existing = self._store.read(LEGACY_SWEEPS, list(cells))
+        return {cells[cell]: _load_run(cells[cell], value) for cell, value in existing.items()}
 
-    def standing(self, table: TableRef) -> Standing | None:
+    def progress(self, table: TableRef) -> RunProgress | None:
         run = self.of(table)
-        return Standing(run, self.ranges(run)) if run else None
+        return RunProgress(run, self.ranges(run)) if run else None
 
     def change(self, table: TableRef, change: Callable[[Run | None], Run]) -> Run:
         """Change the run and return the new one. `change` may raise to refuse, and may be called several times."""
@@ -267,22 +267,22 @@ class Runs:
 
         return self.change(run.table, changed)
 
-    def had_turn(self, table: TableRef, now_ms: int) -> None:
+    def record_scheduled(self, table: TableRef, now_ms: int) -> None:
         """Record that the table was scheduled, whatever the result: a table that can't be scanned also goes to the end
         of the rotation."""
         self._store.update(LEGACY_SWEEPS, _turn_cell(table), lambda _: str(now_ms).encode())
 
-    def last_turns(self, tables: Iterable[TableRef]) -> dict[TableRef, int]:
+    def last_scheduled(self, tables: Iterable[TableRef]) -> dict[TableRef, int]:
         cells = {_turn_cell(table): table for table in tables}
         return {cells[cell]: int(value) for cell, value in self._store.read(LEGACY_SWEEPS, list(cells)).items()}
 
     def ranges(self, run: Run) -> list[RangeState]:
         """Return the ranges in the order of the table. A finished run has done all of them and keeps no details."""
         if run.state is RunState.FINISHED:
-            return [RangeState(done=True) for _ in run.stretches]
-        cells = [_range_cell(run, number) for number in range(len(run.stretches))]
-        standing = self._store.read(LEGACY_SWEEPS, cells)
-        return [_load_range(standing.get(cell)) for cell in cells]
+            return [RangeState(done=True) for _ in run.scan_ranges]
+        cells = [_range_cell(run, number) for number in range(len(run.scan_ranges))]
+        existing = self._store.read(LEGACY_SWEEPS, cells)
+        return [_load_range(existing.get(cell)) for cell in cells]
 
     def range(self, run: Run, number: int) -> RangeState:
         cell = _range_cell(run, number)
@@ -295,9 +295,9 @@ class Runs:
         with suppress(OutcomeUnknown):
             if self._set(cell, expected, new):
                 return new
-            standing = self._store.read(LEGACY_SWEEPS, [cell]).get(cell)
+            existing = self._store.read(LEGACY_SWEEPS, [cell]).get(cell)
             # The same state, encoded by an older version that knew fewer counts.
-            if standing and _load_range(standing) == known and self._set(cell, standing, new):
+            if existing and _load_range(existing) == known and self._set(cell, existing, new):
                 return new
         return self.range(run, number)
 
@@ -314,7 +314,7 @@ class Runs:
             return CANCELLED
         if now.state is RunState.PAUSED:
             return INTERRUPTED
-        return SWEEPING_PAUSED if Pauses(self._store).standing().holds(run.table) else None
+        return SWEEPING_PAUSED if Pauses(self._store).current().holds(run.table) else None
 
     def forget(self, table: TableRef) -> None:
         """Remove the ranges of a dropped table's run. The run itself is ignored by a new table with the same name."""
@@ -323,7 +323,7 @@ class Runs:
             self.forget_ranges(run)
 
     def forget_ranges(self, run: Run) -> None:
-        self._store.remove(LEGACY_SWEEPS, [_range_cell(run, number) for number in range(len(run.stretches))])
+        self._store.remove(LEGACY_SWEEPS, [_range_cell(run, number) for number in range(len(run.scan_ranges))])
 
 
 def _run_cell(table: TableRef) -> Cell:
@@ -346,22 +346,23 @@ def _dump_run(run: Run) -> bytes:
     plain = asdict(run) | {
         "table": None,
         "horizon": list(run.horizon),
-        "stretches": [[first.hex(), end.hex()] for first, end in run.stretches],
+        "stretches": [[first.hex(), end.hex()] for first, end in run.scan_ranges],
         "counts": run.counts._asdict(),
         "last": asdict(run.last) | {"counts": run.last.counts._asdict()} if run.last else None,
     }
+    del plain["scan_ranges"]  # stored as "stretches", as by earlier versions
     return _json(plain)
 
 
 def _load_run(table: TableRef, value: bytes) -> Run:
     plain = json.loads(value)
-    last = plain["last"]
+    last, stored_ranges = plain["last"], plain.pop("stretches")
     return Run(
         **plain
         | {
             "table": table,
             "horizon": Horizon(*plain["horizon"]),
-            "stretches": tuple(Stretch(bytes.fromhex(first), bytes.fromhex(end)) for first, end in plain["stretches"]),
+            "scan_ranges": tuple(ScanRange(bytes.fromhex(first), bytes.fromhex(end)) for first, end in stored_ranges),
             "state": RunState(plain["state"]),
             "counts": Counts(**plain["counts"]),
             "written": Written(*plain.get("written", NONE)),
@@ -421,16 +422,16 @@ class ScanLog:
             log.info("scanning", dry_run=True, **more)
             return
         try:
-            standing = Standing(self._run, Runs(self._store).ranges(self._run))
+            existing = RunProgress(self._run, Runs(self._store).ranges(self._run))
         except StoreError as error:
             log.info("the progress of the scan is not available now", code=error.code, why=str(error))
             return
-        cells, versions, deleted, *_ = standing.counts
+        cells, versions, deleted, *_ = existing.counts
         log.info(
             "scanning",
-            done=f"{standing.passed(self._store) / len(standing.ranges):.0%}",
-            ranges_done=standing.done,
-            ranges=len(standing.ranges),
+            done=f"{existing.passed(self._store) / len(existing.ranges):.0%}",
+            ranges_done=existing.done,
+            ranges=len(existing.ranges),
             cells=cells,
             versions=versions,
             deleted=deleted,

@@ -22,7 +22,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import AlreadyExists
 from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.legacy.order import LegacyOrder, swept_table
-from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing
+from sweep_tasks.legacy.progress import RangeState, Run, RunProgress, Runs, RunState
 from sweep_tasks.legacy.run import LegacySweep, active_run
 from sweep_tasks.legacy.scan import ScanLedger
 from sweep_tasks.model import SweepStrategy
@@ -50,37 +50,43 @@ class Now(NamedTuple):
 
 
 def how_to_begin(
-    standing: Standing, order: LegacyOrder, now: Now, *, restart: bool = False, owner: str = "", scheduled: bool = False
+    existing: RunProgress,
+    order: LegacyOrder,
+    now: Now,
+    *,
+    restart: bool = False,
+    owner: str = "",
+    scheduled: bool = False,
 ) -> Begin:
     """Decide how to start. Refuse with the owner's name if another process works on the run. A retry of the same owner
     does not wait until its earlier attempt counts as silent, and does not restart a second time."""
-    run = standing.run
+    run = existing.run
     if not run.is_open:
         return Begin.START
     ours = run.owner == owner
-    if is_at_work(standing, now.now_ms, now.silent_ms) and not ours:
-        raise active_run(standing)
+    if is_at_work(existing, now.now_ms, now.silent_ms) and not ours:
+        raise active_run(existing)
     if scheduled and run.state is RunState.CANCELLED:
         raise AlreadyExists(
             f"table: run {run.id} of {run.table} was cancelled; scheduled sweeps skip the table until the run is "
             f"resumed ('sweepflow legacy-sweep {run.table}') or started from the beginning ('--restart')",
             run=run.id,
         )
-    if not run.may_go_on(now.strategy, now.reach):
+    if not run.may_continue(now.strategy, now.reach):
         return Begin.TAKE_OVER
-    same_rows = run.stretches[0].first == now.begins_at
+    same_rows = run.scan_ranges[0].first == now.begins_at
     wanted = same_rows and (order.stop_at is None or run.horizon.sweep_ts <= order.stop_at)
     if not (wanted or restart or scheduled or ours):
         raise AlreadyExists(
-            f"table: run {run.id} of {run.table}, owned by {run.owner}, has finished {standing.done} of "
-            f"{len(standing.ranges)} ranges; it covers other rows, or has a later sweep timestamp than requested. "
+            f"table: run {run.id} of {run.table}, owned by {run.owner}, has finished {existing.done} of "
+            f"{len(existing.ranges)} ranges; it covers other rows, or has a later sweep timestamp than requested. "
             f"Finish it first ('sweepflow legacy-sweep {run.table} --status' shows it), or discard it and start from "
             "the beginning ('--restart', Restart in the form of the DAG)",
             table=run.table,
             run=run.id,
             owner=run.owner,
-            done=standing.done,
-            ranges=len(standing.ranges),
+            done=existing.done,
+            ranges=len(existing.ranges),
         )
     return Begin.RESUME if wanted and (ours or not restart) else Begin.TAKE_OVER
 
@@ -94,27 +100,27 @@ def decide_start(
     restart: bool,
     owner: str,
     scheduled: bool = False,
-) -> tuple[Begin, Standing | None]:
+) -> tuple[Begin, RunProgress | None]:
     """Read the run of the table and decide how to start. Return the decision and the run that it is based on."""
-    standing = None if order.dry_run else Runs(store).standing(order.table)
-    if standing is None:
+    existing = None if order.dry_run else Runs(store).progress(order.table)
+    if existing is None:
         return Begin.START, None
     strategy = swept_table(store, order.table).strategy
     record_lowered(store, settings, clock)  # the horizon stores a clock sample, which depends on the settings
     reach = horizon_now(strategy, store, settings, clock).sweep_ts
     now = Now(order.begins_at(store), strategy, reach, clock.now_ms(), settings.legacy_silent_s * 1000)
-    return how_to_begin(standing, order, now, restart=restart, owner=owner, scheduled=scheduled), standing
+    return how_to_begin(existing, order, now, restart=restart, owner=owner, scheduled=scheduled), existing
 
 
-def is_at_work(standing: Standing, now_ms: int, silent_ms: int) -> bool:
-    return standing.run.state is RunState.RUNNING and now_ms - standing.heard_of_ms < silent_ms
+def is_at_work(existing: RunProgress, now_ms: int, silent_ms: int) -> bool:
+    return existing.run.state is RunState.RUNNING and now_ms - existing.heard_of_ms < silent_ms
 
 
 def start_run(
-    sweep: LegacySweep, order: LegacyOrder, how: Begin, standing: Standing | None = None, run_id: str | None = None
+    sweep: LegacySweep, order: LegacyOrder, how: Begin, existing: RunProgress | None = None, run_id: str | None = None
 ) -> Run:
     """Start or resume the run, unless another process has changed it since the decision."""
-    known = standing.run if standing else None
+    known = existing.run if existing else None
     if how is Begin.RESUME:
         return sweep.resume(order.table, known)
     return sweep.start(order, take_over=how is Begin.TAKE_OVER, instead_of=known, run_id=run_id)
@@ -131,9 +137,9 @@ class Watched:
         return self._ledger.range(run, number)
 
     def advance(self, run: Run, number: int, known: RangeState, new: RangeState) -> RangeState:
-        standing = self._ledger.advance(run, number, known, new)
-        self._report(number, standing)
-        return standing
+        existing = self._ledger.advance(run, number, known, new)
+        self._report(number, existing)
+        return existing
 
     def stopped(self, run: Run) -> str | None:
         return self._ledger.stopped(run)

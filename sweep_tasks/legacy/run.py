@@ -37,14 +37,14 @@ from sweep_tasks.legacy.progress import (
     INTERRUPTED,
     TAKEN_OVER,
     Run,
+    RunProgress,
     Runs,
     RunState,
-    Standing,
     Undone,
 )
 from sweep_tasks.legacy.rules import Counts, TableRules
 from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
-from sweep_tasks.legacy.strategy_changes import lacked, queue_passed, settle
+from sweep_tasks.legacy.strategy_changes import complete_scan, lacked, queue_passed
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.store.contract import Store
@@ -146,7 +146,7 @@ class LegacySweep:
             run_id or new_run_id(),
             order.table,
             target,
-            order.stretches(self._store, self._settings),
+            order.scan_ranges(self._store, self._settings),
             self.owner,
             self._clock.now_ms(),
             queue_passed=queue_passed(self._store),
@@ -165,7 +165,7 @@ class LegacySweep:
                 return current  # the answer to our earlier request was lost
             may_take_over = take_over and (instead_of is None or (current is not None and current.is_of(instead_of)))
             if current and current.state is RunState.RUNNING and not may_take_over:
-                raise active_run(Standing(current, self._runs.ranges(current)))
+                raise active_run(RunProgress(current, self._runs.ranges(current)))
             return replace(new, last=current.last_whole if current else None)
 
         started = self._runs.change(order.table, start)
@@ -191,8 +191,8 @@ class LegacySweep:
             if current == ours:
                 return current  # the answer to our earlier request was lost
             if known and not current.is_of(known):
-                raise active_run(Standing(current, self._runs.ranges(current)))
-            if not current.may_go_on(strategy, reach):
+                raise active_run(RunProgress(current, self._runs.ranges(current)))
+            if not current.may_continue(strategy, reach):
                 raise LegacySweepOutdated(table, current.id)
             ours = replace(
                 current, owner=self.owner, attempt=current.attempt + 1, state=RunState.RUNNING, why=None,
@@ -229,8 +229,8 @@ class LegacySweep:
 
         return self._runs.change(table, cancel)
 
-    def standing(self, table: TableRef) -> Standing | None:
-        return self._runs.standing(table)
+    def progress(self, table: TableRef) -> RunProgress | None:
+        return self._runs.progress(table)
 
     # --- the work -------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class LegacySweep:
         """Carry out as much of a run as the order allows, in this process. `watched` may wrap the ledger to follow
         it."""
         ledger: ScanLedger = MemoryLedger() if order.dry_run else self._runs
-        with self.working(run, order) as (rules, summary):
+        with self.open_run(run, order) as (rules, summary):
             scanner = Scanner(self._store, rules, watched(ledger), self.limits(order), self._clock)
             self.add_up(run, summary, self._scan(scanner, run, order.dry_run))
         return summary
@@ -259,11 +259,11 @@ class LegacySweep:
     def numbers_left(self, run: Run, dry_run: bool) -> list[int]:
         """Return the numbers of the ranges that are not done."""
         if dry_run:
-            return list(range(len(run.stretches)))
+            return list(range(len(run.scan_ranges)))
         return [number for number, state in enumerate(self._runs.ranges(run)) if not state.done]
 
     @contextmanager
-    def working(self, run: Run, order: LegacyOrder) -> Iterator[tuple[TableRules, LegacySummary]]:
+    def open_run(self, run: Run, order: LegacyOrder) -> Iterator[tuple[TableRules, LegacySummary]]:
         """Surround the work of either engine: yield the rules to judge by and the summary to fill. At the end the run
         is finished, or paused with the reason. The journal has one entry before and one after."""
         began = time.perf_counter()
@@ -272,7 +272,7 @@ class LegacySweep:
                 rules = self._publish(run, order.dry_run)
                 summary = LegacySummary(
                     run.id, str(run.table), rules.view.strategy, run.horizon.sweep_ts, order.dry_run,
-                    len(run.stretches), 0, Counts(), Counts(), run.attempt,
+                    len(run.scan_ranges), 0, Counts(), Counts(), run.attempt,
                 )  # fmt: skip
                 summary.seconds["publish"] = time.perf_counter() - began
                 yield rules, summary
@@ -337,8 +337,8 @@ class LegacySweep:
             summary.stopped = each.stopped or summary.stopped
         summary.counts = summary.this_time
         if not summary.dry_run:
-            standing = Standing(run, self._runs.ranges(run))
-            summary.counts, summary.ranges_done = standing.counts, standing.done
+            existing = RunProgress(run, self._runs.ranges(run))
+            summary.counts, summary.ranges_done = existing.counts, existing.done
 
     def _end(self, run: Run, summary: LegacySummary, view: TableView) -> None:
         """Finish or pause the run. Its ranges are removed only if the run is still ours: a process that has resumed it
@@ -354,7 +354,7 @@ class LegacySweep:
                 summary.stopped = summary.stopped or TAKEN_OVER
                 return
             self._runs.forget_ranges(run)
-            summary.still_due = settle(self._store, stands)
+            summary.still_due = complete_scan(self._store, stands)
         elif summary.stopped and summary.stopped not in (CANCELLED, TAKEN_OVER):
             self._pause(run, summary.stopped)
 
@@ -366,12 +366,12 @@ def new_run_id() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def active_run(standing: Standing) -> AlreadyExists:
+def active_run(existing: RunProgress) -> AlreadyExists:
     """The error for a table that another run is sweeping."""
-    run = standing.run
+    run = existing.run
     return AlreadyExists(
         f"table: {run.table} is being swept by run {run.id} of {run.owner} since {from_ms(run.started_ms)}, last "
-        f"active at {from_ms(standing.heard_of_ms)}; wait for it, or cancel it ('sweepflow legacy-sweep {run.table} "
+        f"active at {from_ms(existing.heard_of_ms)}; wait for it, or cancel it ('sweepflow legacy-sweep {run.table} "
         "--cancel') and resume it manually; a run that stays inactive is resumed automatically (setting "
         "legacy_silent_s)",
         table=run.table,

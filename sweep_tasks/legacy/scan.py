@@ -20,7 +20,7 @@ from sweep_tasks.legacy.progress import RangeState, Run
 from sweep_tasks.legacy.rules import NOTHING, Counts, Place, TableRules
 from sweep_tasks.model import Cell, StoredVersion
 from sweep_tasks.processes import collected_seldom
-from sweep_tasks.store.contract import Store, Stretch
+from sweep_tasks.store.contract import ScanRange, Store
 from sweep_tasks.sweep.actions import Actions
 from sweep_tasks.tables.deletions import Deletions, Tally
 from sweep_tasks.transactions.outcomes import CommitTable
@@ -172,7 +172,7 @@ class Scanner:
         if stopped:
             return so_far._replace(stopped=stopped)
         state = so_far.state
-        place, done, page = self._sweep_page(run.stretches[number], state.place)
+        place, done, page = self._sweep_page(run.scan_ranges[number], state.place)
         new = RangeState(place, done, state.counts.plus(page), run.attempt, self._clock.now_ms())
         state = self._ledger.advance(run, number, state, new)
         self._cells += page.cells
@@ -187,10 +187,10 @@ class Scanner:
             return SECONDS
         return self._ledger.stopped(run)
 
-    def _sweep_page(self, stretch: Stretch, place: Place | None) -> tuple[Place | None, bool, Counts]:
+    def _sweep_page(self, scan_range: ScanRange, place: Place | None) -> tuple[Place | None, bool, Counts]:
         table = self._rules.table
         page = self._store.scan_versions(
-            table, limit=self._batch.now, after=(place.cell, place.ts) if place else None, stretch=stretch
+            table, limit=self._batch.now, after=(place.cell, place.ts) if place else None, scan_range=scan_range
         )
         versions = self._within_limit(page.items, place.cell if place else None)
         outcomes = self._commits.abort_unfinished(self._rules.starts(versions), self._limits.dry_run)
@@ -207,12 +207,12 @@ class Scanner:
         )
         return judged.place, done, counts
 
-    def _within_limit(self, versions: list[StoredVersion], under_way: Cell | None) -> list[StoredVersion]:
+    def _within_limit(self, versions: list[StoredVersion], current_cell: Cell | None) -> list[StoredVersion]:
         """Return the versions up to the last cell that may still be examined, usually the whole page."""
         left = self._limits.cells - self._cells
         for number, version in enumerate(versions if self._limits.cells else ()):
-            if version.cell != under_way:
+            if version.cell != current_cell:
                 if not left:
                     return versions[:number]
-                under_way, left = version.cell, left - 1
+                current_cell, left = version.cell, left - 1
         return versions

@@ -26,8 +26,8 @@ _PAGE = 1_000
 
 def queue_passed(store: Store) -> int:
     """Return the timestamp below which every shard of the conservative queue has judged or parked everything."""
-    standing = Progress(store).all()
-    return 1 + min(ts for (strategy, _), ts in standing.items() if strategy is SweepStrategy.CONSERVATIVE)
+    existing = Progress(store).all()
+    return 1 + min(ts for (strategy, _), ts in existing.items() if strategy is SweepStrategy.CONSERVATIVE)
 
 
 def lacking(
@@ -48,7 +48,7 @@ def lacked(store: Store, run: Run, reach: int) -> Undone | None:
     return lacking(store, run.table, Catalog(store).date_scan(run.table), reach, run.queue_passed)
 
 
-def settle(store: Store, run: Run) -> Undone | None:
+def complete_scan(store: Store, run: Run) -> Undone | None:
     """Record what a finished run has completed. Return why the scan is still due, or None."""
     if run.table not in store.tables([run.table]):
         return None
@@ -58,7 +58,7 @@ def settle(store: Store, run: Run) -> Undone | None:
         return None
     undone = undone_by(run)
     if undone is None:
-        Catalog(store).settle_scan(run.table, run.went_up_to)
+        Catalog(store).complete_scan(run.table, run.went_up_to)
     return undone
 
 
@@ -93,12 +93,12 @@ def are_parked(store: Store, table: TableRef, most: int | None = None) -> bool:
 def _of_others(store: Store, table: TableRef, table_id: int) -> Callable[[Hold], bool]:
     """Return a test whether a hold concerns only other tables: the entries under such a hold are not read."""
     records = {record.id: record for record in ProtectionCatalog(store).records()}
-    standing = Protections(records.values())
+    existing = Protections(records.values())
 
     def is_of_others(hold: Hold) -> bool:
         if hold.why is Why.PROTECTED:
             record = records.get(hold.record)
-            recreated = standing.frees_below(hold.record, hold.record_ts) == MAX_TS  # it may have covered others before
+            recreated = existing.frees_below(hold.record, hold.record_ts) == MAX_TS  # it may have covered others before
             return record is not None and not recreated and not record.covers_table(table)
         return hold.why is Why.GRACE or (hold.why in (Why.RETENTION, Why.PAUSED) and hold.table_id != table_id)
 

@@ -223,7 +223,7 @@ class LocalAirflow:
 
     def set_pools(self) -> None:
         settings = self._settings
-        document = pools_document(settings.shards, settings.legacy_lanes, settings.compaction_nodes)
+        document = pools_document(settings.shards, settings.legacy_slots, settings.compaction_nodes)
         pools = [{"name": name, **pool} for name, pool in document.items()]
         self.api(
             "PATCH",

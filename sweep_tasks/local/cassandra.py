@@ -73,7 +73,7 @@ class LocalCluster:
         return cls(folder, state.nodes, datacenters=state.datacenters) if state else None
 
     @classmethod
-    def standing_in(cls, folder: Path) -> Self:
+    def existing_in(cls, folder: Path) -> Self:
         """Return the cluster of a folder. Raise `ServerNotReady` if there is none."""
         if (kept := cls.kept_in(folder)) is None:
             raise _no_cluster(folder)

@@ -322,16 +322,16 @@ class Node:
         except subprocess.TimeoutExpired:
             raise self._nodetool_failed(arguments, f"it did not end within {_TOOL_PATIENCE_S} s") from None
         if done.returncode:
-            said = (done.stdout + done.stderr).strip().splitlines()[-_LINES_SHOWN:]
-            raise self._nodetool_failed(arguments, "\n".join(said) or PRINTED_NOTHING)
+            output = (done.stdout + done.stderr).strip().splitlines()[-_LINES_SHOWN:]
+            raise self._nodetool_failed(arguments, "\n".join(output) or PRINTED_NOTHING)
         return done.stdout
 
-    def _nodetool_failed(self, arguments: Sequence[str], said: str) -> NodetoolFailed:
+    def _nodetool_failed(self, arguments: Sequence[str], output: str) -> NodetoolFailed:
         return NodetoolFailed(
-            f"nodetool: {' '.join(arguments)} failed on node {self.number}: {said}",
+            f"nodetool: {' '.join(arguments)} failed on node {self.number}: {output}",
             node=self.number,
             arguments=tuple(arguments),
-            said=said,
+            said=output,
         )
 
     def nodetool_command(self) -> list[str]:

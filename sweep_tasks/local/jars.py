@@ -145,8 +145,8 @@ def _complaint(command: Sequence[str]) -> str | None:
         return f"it did not end within {_PATIENCE_S} s"
     if done.returncode == 0:
         return None
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return next((line for line in said if "ERROR" in line), said[-1] if said else "it printed nothing")
+    output = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return next((line for line in output if "ERROR" in line), output[-1] if output else "it printed nothing")
 
 
 def _sentence(reason: str) -> str:

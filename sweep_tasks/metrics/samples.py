@@ -36,6 +36,7 @@ from sweep_tasks.metrics.tally import (
     RECONCILE,
     STEP_MS,
     SWEEP,
+    AttemptFigures,
     CompactionDetails,
     ReconciliationDetails,
     RecordedRun,
@@ -44,7 +45,6 @@ from sweep_tasks.metrics.tally import (
     SweepDetails,
     Tally,
     TaskAttempt,
-    Work,
 )
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -228,7 +228,7 @@ class HistoryPoint(BaseModel, frozen=True, defer_build=True):
 
     at_ms: int
     work: dict[str, Sums]
-    """By line, see `Work.line`."""
+    """By series, see `AttemptFigures.time_series`."""
     sample: SamplePoint | None
 
 
@@ -239,7 +239,7 @@ class PastRun(RecordedRun, frozen=True):
 
 
 class History(BaseModel, frozen=True, defer_build=True):
-    """Work and samples over the last days, and the last runs. A step in which nothing ended has no point."""
+    """Figures and samples over the last days, and the last runs. A step in which nothing ended has no point."""
 
     step_s: int
     points: list[HistoryPoint]
@@ -308,7 +308,7 @@ def tally_reconciliation(store: Store, clock: Clock, report: ReportDocument, by:
             oldest_age_s=report.oldest_age_s,
             problems=len(report.problems),
         )
-        record(store, clock, Work(RECONCILE, {}, by, amounts, clock.now_ms(), details=details))
+        record(store, clock, AttemptFigures(RECONCILE, {}, by, amounts, clock.now_ms(), details=details))
 
 
 def tally_scan(store: Store, clock: Clock, summary: LegacySummary, by: TaskAttempt) -> None:
@@ -318,7 +318,9 @@ def tally_scan(store: Store, clock: Clock, summary: LegacySummary, by: TaskAttem
         amounts = {name: getattr(summary.this_time, name) for name in ("versions", "deleted", "sentinels")}
         amounts |= {"runs": 1, "seconds": took_s}
         details = ScanDetails(ranges=summary.ranges, ranges_done=summary.ranges_done, stopped=summary.stopped)
-        record(store, clock, Work(LEGACY, {"table": summary.table}, by, amounts, clock.now_ms(), took_s, details))
+        record(
+            store, clock, AttemptFigures(LEGACY, {"table": summary.table}, by, amounts, clock.now_ms(), took_s, details)
+        )
 
 
 def tally_compaction(store: Store, clock: Clock, report: RoundReport, by: TaskAttempt) -> None:
@@ -330,14 +332,18 @@ def tally_compaction(store: Store, clock: Clock, report: RoundReport, by: TaskAt
             near_failing=len(report.near_failing),
             kept=dict(report.kept),
         )
-        record(store, clock, Work(COMPACTION, {"node": report.node}, by, amounts, clock.now_ms(), details=details))
+        record(
+            store,
+            clock,
+            AttemptFigures(COMPACTION, {"node": report.node}, by, amounts, clock.now_ms(), details=details),
+        )
 
 
 def tally_operations(store: Store, clock: Clock, counts: Counts, by: TaskAttempt) -> None:
     """Record what this process did to protections, by operation and outcome."""
     if any(counts.values()):
         amounts = {f"{operation}.{outcome}": number for (operation, outcome), number in counts.items()}
-        record(store, clock, Work(OPERATIONS, {}, by, amounts, clock.now_ms()))
+        record(store, clock, AttemptFigures(OPERATIONS, {}, by, amounts, clock.now_ms()))
 
 
 @contextmanager
@@ -350,7 +356,7 @@ def tallied_operations(store: Store, clock: Clock, by: TaskAttempt) -> Iterator[
             tally_operations(store, clock, heard, by)
 
 
-def record(store: Store, clock: Clock, work: Work) -> None:
+def record(store: Store, clock: Clock, work: AttemptFigures) -> None:
     _log_failure("run_lost", "the figures of a run were not recorded", lambda: Tally(store, clock).record(work))
 
 
@@ -369,7 +375,7 @@ def push_metrics(store: Store, settings: Settings, clock: Clock) -> None:
         _log_failure("metrics_lost", lost, lambda: push(store, settings, clock, url))
 
 
-def sweep_work(summary: Summary, by: TaskAttempt, ended_ms: int) -> Work:
+def sweep_work(summary: Summary, by: TaskAttempt, ended_ms: int) -> AttemptFigures:
     took_s = sum(summary.seconds.values())
     amounts = {name: getattr(summary, name) for name in SWEEP_COUNTS}
     amounts |= {"runs": 1, "seconds": took_s, "timestamps": summary.progress - summary.progress_before}
@@ -381,7 +387,7 @@ def sweep_work(summary: Summary, by: TaskAttempt, ended_ms: int) -> Work:
         engine=summary.engine or LOCAL,
     )
     labels = {"strategy": summary.strategy.value, "shard": str(summary.shard)}
-    return Work(SWEEP, labels, by, amounts, ended_ms, took_s, details)
+    return AttemptFigures(SWEEP, labels, by, amounts, ended_ms, took_s, details)
 
 
 def _log_failure(code: str, message: str, keep: Callable[[], object]) -> None:

@@ -52,7 +52,7 @@ Sums = dict[str, int | float]
 
 
 class TaskAttempt(NamedTuple):
-    """One attempt of a task in a DAG run. Work that a user started counts as a run of its own."""
+    """One attempt of a task in a DAG run. AttemptFigures that a user started counts as a run of its own."""
 
     dag: str
     run: str
@@ -139,8 +139,8 @@ _LAST: dict[str, type[LastRun]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What one attempt did."""
+class AttemptFigures:
+    """The figures of one attempt of a task, to be added to the sums."""
 
     job: str
     labels: Mapping[str, str]
@@ -157,8 +157,8 @@ class Work:
         return _SERIES + json.dumps([self.job, dict(sorted(self.labels.items()))]).encode()
 
     @property
-    def line(self) -> str:
-        """The line of the time line that this work is added to: all shards of a strategy share one."""
+    def time_series(self) -> str:
+        """Return the key in the time line: all shards of a strategy share one."""
         return line_of(self.job, self.labels.get("strategy"))
 
 
@@ -214,7 +214,7 @@ class Recorded:
 
     series: list[Series] = field(default_factory=list)
     timeline: dict[int, dict[str, Sums]] = field(default_factory=dict)
-    """By the beginning of each step in milliseconds, then by line (see `Work.line`)."""
+    """By the beginning of each step in milliseconds, then by series (see `AttemptFigures.time_series`)."""
     runs: dict[tuple[str, str], RecordedRun] = field(default_factory=dict)
     """By DAG and run."""
 
@@ -224,14 +224,14 @@ class Tally:
         self._store = store
         self._clock = clock or SystemClock()
 
-    def record(self, work: Work) -> bool:
+    def record(self, figures: AttemptFigures) -> bool:
         """Add the work of one attempt. Return False if this attempt was recorded before."""
-        row = _ROWS[zlib.crc32(work.series) % len(_ROWS)]
+        row = _ROWS[zlib.crc32(figures.series) % len(_ROWS)]
         for attempt in range(retries.RUN_TOTALS.attempts):
             if attempt > 1:
                 self._clock.sleep(retries.RUN_TOTALS.pause_s(attempt))
             found = {cell.column: value for cell, value in self._store.read_rows(OBSERVATIONS, [row]).items()}
-            changed = _changed(found, work)
+            changed = _changed(found, figures)
             if not changed:
                 return False
             changes = {column: Change(found.get(column), value) for column, value in changed.items()}
@@ -268,39 +268,39 @@ class Tally:
 # --- the stored form: one JSON object in each column ------------------------------------------------------------------
 
 
-def _changed(found: Mapping[bytes, bytes], work: Work) -> dict[bytes, bytes | None]:
+def _changed(found: Mapping[bytes, bytes], figures: AttemptFigures) -> dict[bytes, bytes | None]:
     """Return the new values of the columns of a row; nothing if this attempt was added before."""
-    series = _load(found.get(work.series)) or {"seen": [], "sums": {}}
-    if work.by.key in series["seen"]:
+    series = _load(found.get(figures.series)) or {"seen": [], "sums": {}}
+    if figures.by.key in series["seen"]:
         return {}
-    time = _TIME + var_long(work.ended_ms // STEP_MS)
-    run = _RUN + json.dumps([work.by.dag, work.by.run]).encode()
+    time = _TIME + var_long(figures.ended_ms // STEP_MS)
+    run = _RUN + json.dumps([figures.by.dag, figures.by.run]).encode()
     lines = _load(found.get(time)) or {}
     new = {
-        work.series: {
-            "seen": [*series["seen"], work.by.key][-_ATTEMPTS_REMEMBERED:],
-            "sums": _added(series["sums"], work.amounts),
-            "last": _last(work),
+        figures.series: {
+            "seen": [*series["seen"], figures.by.key][-_ATTEMPTS_REMEMBERED:],
+            "sums": _added(series["sums"], figures.amounts),
+            "last": _last(figures),
         },
-        time: {**lines, work.line: _added(lines.get(work.line, {}), work.amounts)},
-        run: _run_with(found.get(run), work).model_dump(),
+        time: {**lines, figures.time_series: _added(lines.get(figures.time_series, {}), figures.amounts)},
+        run: _run_with(found.get(run), figures).model_dump(),
     }
     kept = {column: json.dumps(plain, sort_keys=True, separators=(",", ":")).encode() for column, plain in new.items()}
-    return {**dict.fromkeys(_outdated({**found, **kept}, work.ended_ms)), **kept}
+    return {**dict.fromkeys(_outdated({**found, **kept}, figures.ended_ms)), **kept}
 
 
-def _last(work: Work) -> dict[str, Any]:
-    details = work.details.model_dump() if work.details else {}
-    return {**details, **work.by._asdict(), "ended_ms": work.ended_ms, "took_s": round(work.took_s, 3)}
+def _last(figures: AttemptFigures) -> dict[str, Any]:
+    details = figures.details.model_dump() if figures.details else {}
+    return {**details, **figures.by._asdict(), "ended_ms": figures.ended_ms, "took_s": round(figures.took_s, 3)}
 
 
-def _run_with(stored: bytes | None, work: Work) -> RecordedRun:
+def _run_with(stored: bytes | None, figures: AttemptFigures) -> RecordedRun:
     new = RecordedRun(
         tasks=1,
-        named=[work.by.task],
-        began_ms=work.ended_ms - round(work.took_s * 1000),
-        ended_ms=work.ended_ms,
-        jobs={work.job: _added({}, work.amounts)},
+        named=[figures.by.task],
+        began_ms=figures.ended_ms - round(figures.took_s * 1000),
+        ended_ms=figures.ended_ms,
+        jobs={figures.job: _added({}, figures.amounts)},
     )
     return RecordedRun.model_validate_json(stored).merged(new) if stored else new
 

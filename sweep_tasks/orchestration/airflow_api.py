@@ -97,13 +97,13 @@ class AirflowApi:
 
 
 def problem_of(answer: httpx.Response, method: str, path: str) -> AirflowNotReady:
-    said = f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}"
+    output = f"airflow: {method} {path} was answered with {answer.status_code}: {_detail(answer)}"
     if answer.status_code == HTTPStatus.NOT_FOUND:
-        problem: AirflowNotReady = AirflowHasNone(said)
+        problem: AirflowNotReady = AirflowHasNone(output)
     elif answer.is_server_error:
-        problem = AirflowUnreachable(said)
+        problem = AirflowUnreachable(output)
     else:
-        problem = AirflowNotReady(said, code="exists" if answer.status_code == HTTPStatus.CONFLICT else None)
+        problem = AirflowNotReady(output, code="exists" if answer.status_code == HTTPStatus.CONFLICT else None)
     problem.status = answer.status_code
     return problem
 

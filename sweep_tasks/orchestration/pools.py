@@ -1,9 +1,9 @@
-"""The Airflow pools: one with one slot for every shard of every strategy, for every lane of scans, and for every node.
+"""The Airflow pools, all of size one: for every shard of every strategy, every worker slot of scans, and every node.
 
-A second task on the same shard, lane or node waits for the slot. Tables are not known when a DAG file is read, so they
-share lanes. A pool saves work, it is no lock: Airflow releases the slot of a task that it marks failed before the Spark
-driver is dead. The order of the steps of a sweep keeps two sweeps of one shard from doing harm. A task waits silently
-and for ever for a pool that does not exist, and no task may create one: an operator does, with `sweepflow airflow
+A second task on the same shard, worker slot or node waits. Tables are not known when a DAG file is read, so they share
+worker slots. A pool saves work, it is no lock: Airflow frees the pool of a task that it marks failed before the Spark
+driver is dead. The order of the steps of a sweep makes two concurrent sweeps of one shard safe. A task waits silently
+and forever for a pool that does not exist, and no task may create one: an operator does, with `sweepflow airflow
 pools`.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from sweep_tasks.model import SweepStrategy
 
 SWEPT = tuple(strategy for strategy in SweepStrategy if strategy is not SweepStrategy.NOTHING)
-PREFIXES = SWEEPS, LANES, COMPACTIONS = "sweep_", "legacy_", "compact_"
+PREFIXES = SWEEPS, SCANS, COMPACTIONS = "sweep_", "legacy_", "compact_"
 MAKE_POOLS = "sweepflow airflow pools"
 
 
@@ -27,22 +27,25 @@ def pool_names(shards: int) -> list[str]:
     return [pool_name(strategy, shard) for strategy in SWEPT for shard in range(shards)]
 
 
-def lane_pools(lanes: int) -> list[str]:
-    return [f"{LANES}{lane}" for lane in range(lanes)]
+def scan_pools(scan_slots: int) -> list[str]:
+    return [f"{SCANS}{slot}" for slot in range(scan_slots)]
 
 
 def compaction_pool(node: str) -> str:
     return f"{COMPACTIONS}{node}"
 
 
-def pools_document(shards: int, lanes: int = 0, nodes: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+def pools_document(shards: int, scan_slots: int = 0, nodes: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     """Return the document for `airflow pools import`."""
     sweeps = {
         pool_name(strategy, shard): f"one sweep at a time of {strategy} shard {shard}"
         for strategy in SWEPT
         for shard in range(shards)
     }
-    scans = {name: f"one scan at a time of the tables in lane {lane}" for lane, name in enumerate(lane_pools(lanes))}
+    scans = {
+        name: f"one scan at a time of the tables in worker slot {slot}"
+        for slot, name in enumerate(scan_pools(scan_slots))
+    }
     compactions = {compaction_pool(node): f"one compaction at a time on node {node}" for node in nodes}
     return {
         name: {"slots": 1, "description": described, "include_deferred": True}

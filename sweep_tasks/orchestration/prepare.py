@@ -52,7 +52,7 @@ class PrepareSweep(BaseBranchOperator):
             check_connections_and_pools(settings)
             dry_run = context["params"]["dry_run"]
             with open_store(settings.store, settings) as store:
-                shards = settle_shards(store, settings, dry_run=dry_run)
+                shards = raise_shards(store, settings, dry_run=dry_run)
                 if not dry_run:
                     record_intent(store, settings, context, tasks, moment_ms(self.until))
         except SweepflowError as error:
@@ -99,7 +99,7 @@ def airflow_connection() -> Connection:
     return _connection(AIRFLOW_CONNECTION, "an http connection with address, user and password")
 
 
-def settle_shards(store: Store, settings: Settings, *, dry_run: bool) -> int:
+def raise_shards(store: Store, settings: Settings, *, dry_run: bool) -> int:
     """Raise the number of shards in the store to the configured one, and return it. Refuse a lower one; a dry run
     raises nothing."""
     from sweep_tasks.queue.progress import Progress, shards_lowered

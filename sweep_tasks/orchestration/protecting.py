@@ -143,7 +143,7 @@ class ReleaseTimestamp(BaseOperator):
         from sweep_tasks.metrics.samples import tallied_operations
         from sweep_tasks.orchestration.recording import acting_for_run
         from sweep_tasks.protection.catalog import ProtectionCatalog
-        from sweep_tasks.protection.protecting import let_go
+        from sweep_tasks.protection.protecting import release_if_exists
 
         try:
             settings = load_settings()
@@ -153,7 +153,7 @@ class ReleaseTimestamp(BaseOperator):
                 tallied_operations(store, SystemClock(), this_attempt(context)),
                 acting_for_run(context),
             ):
-                return let_go(ProtectionCatalog(store, settings), record_id(owner))
+                return release_if_exists(ProtectionCatalog(store, settings), record_id(owner))
         except SweepflowError as error:
             raise task_failure(error) from None
 

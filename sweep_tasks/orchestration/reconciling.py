@@ -31,7 +31,7 @@ def reconcile_form() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description="Ask the owners and report; release and settle nothing.",
+            description="Ask the owners and report; release and resolve nothing.",
         )
     }
 

@@ -1,4 +1,4 @@
-"""The tasks of the DAG `legacy_sweep`: choosing the tables to scan, and the scans, lane by lane."""
+"""The tasks of the DAG `legacy_sweep`: choosing the tables to scan, and the scans in each worker slot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweep_tasks.errors import AlreadyExists, BadValue, SweepflowError
 from sweep_tasks.logs import at_work
 from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.form import dry_run_field, number_field
-from sweep_tasks.orchestration.pools import LANES, lane_pools
+from sweep_tasks.orchestration.pools import SCANS, scan_pools
 from sweep_tasks.orchestration.prepare import (
     airflow_connection,
     check_pools,
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
 
     from sweep_tasks.clock import Clock
     from sweep_tasks.legacy.order import LegacyOrder
-    from sweep_tasks.legacy.progress import Standing
+    from sweep_tasks.legacy.progress import RunProgress
     from sweep_tasks.legacy.run import LegacySummary
     from sweep_tasks.store.contract import Store
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which tables are scanned next, lane by lane, and the form of a scan in the Airflow UI.
+# Which tables each worker slot scans next, and the form of a scan in the Airflow UI.
 #
-# Pools and tasks must exist when a DAG file is read, and tables are not known then. So there is a fixed number of lanes
-# (setting `legacy_lanes`): a lane is a task in a pool with one slot. The hash of its name always assigns a table to the
-# same lane, so every scan of a table, scheduled or manual, waits for the same slot, and no table is scanned twice at
-# once. If the number of lanes is changed while a scan runs, the run in the store shows a second scan that the first is
-# active.
+# Pools and tasks must exist when a DAG file is read, and tables are not known then. So there is a fixed number of
+# worker slots (setting `legacy_slots`): a worker slot is a task in a pool of size one. The hash of its name always
+# assigns a table to the same slot, so every scan of a table, scheduled or manual, waits for the same pool, and no
+# table is scanned twice at once. If the number of slots is changed while a scan runs, the run in the store shows a
+# second scan that the first is active.
 #
-# A scan that was requested manually waits for its lane as long as it takes. Scheduled scans do not: the next run
-# schedules them again. A lane that is in use is left out, and scheduled scans that could not start in time are dropped.
+# A scan that was requested manually waits for its slot as long as it takes. Scheduled scans do not: the next run
+# schedules them again. A slot that is in use is left out, and scheduled scans that could not start in time are dropped.
 # ---------------------------------------------------------------------------------------------------------------------
 
 MANUAL = "requested manually"
 """The reason of a scan that was requested with the form."""
 _WHAT, _HOW_MUCH = "What to scan", "How much"
 _LATE_S = 600
-"""How long the scheduled scans of a run may wait for their lane."""
+"""How long the scheduled scans of a run may wait for their slot."""
 
 
 class Planned(NamedTuple):
-    """A planned scan of a table in its lane. 0 seconds is no limit."""
+    """A planned scan of a table in its slot. 0 seconds is no limit."""
 
     table: str
     why: str
@@ -70,12 +70,12 @@ class Planned(NamedTuple):
         return self.why != MANUAL
 
 
-def lane_task(lane: int) -> str:
-    return f"lane_{lane}"
+def slot_task(slot: int) -> str:
+    return f"slot_{slot}"
 
 
-def lane_of(table: TableRef, lanes: int) -> int:
-    return mmh3.hash(str(table), signed=False) % lanes
+def slot_of(table: TableRef, slots: int) -> int:
+    return mmh3.hash(str(table), signed=False) % slots
 
 
 def legacy_form() -> dict[str, Param]:
@@ -124,7 +124,7 @@ def legacy_form() -> dict[str, Param]:
 
 
 def planned(store: Store, settings: Settings, clock: Clock, params: Mapping[str, Any]) -> dict[str, list[Planned]]:
-    """Return the planned scans of each lane that has some, by its task."""
+    """Return the planned scans of each slot that has some, by its task."""
     if params["table"]:
         return _manual(store, settings, params)
     if params["from_row"]:
@@ -138,49 +138,49 @@ def _manual(store: Store, settings: Settings, params: Mapping[str, Any]) -> dict
     table = TableRef.parse(params["table"])
     swept_table(store, table)
     scan = Planned(str(table), MANUAL, params["max_seconds"])
-    return {lane_task(lane_of(table, settings.legacy_lanes)): [scan]}
+    return {slot_task(slot_of(table, settings.legacy_slots)): [scan]}
 
 
 def _scheduled(store: Store, settings: Settings, clock: Clock) -> Iterator[tuple[str, list[Planned]]]:
     from sweep_tasks.legacy.candidates import candidates, policy
-    from sweep_tasks.legacy.priority import turns
+    from sweep_tasks.legacy.priority import scheduled_scans
     from sweep_tasks.tables.pauses import Pauses
 
     if not settings.legacy_budget_s:
         return
-    paused = Pauses(store).standing()
+    paused = Pauses(store).current()
     until_ms = clock.now_ms() + 1000 * (settings.legacy_budget_s + _LATE_S)
     found = [each for each in candidates(store, settings, clock) if not paused.holds(each.table)]
-    for lane in range(settings.legacy_lanes):
-        ours = [each for each in found if lane_of(each.table, settings.legacy_lanes) == lane]
-        chosen = turns(ours, policy(settings), settings.legacy_budget_s, clock.now_ms())
+    for slot in range(settings.legacy_slots):
+        ours = [each for each in found if slot_of(each.table, settings.legacy_slots) == slot]
+        chosen = scheduled_scans(ours, policy(settings), settings.legacy_budget_s, clock.now_ms())
         if chosen:
-            yield lane_task(lane), [Planned(str(each.table), each.why.label, each.seconds, until_ms) for each in chosen]
+            yield slot_task(slot), [Planned(str(each.table), each.why.label, each.seconds, until_ms) for each in chosen]
 
 
 def still_due(store: Store, settings: Settings, clock: Clock, table: TableRef) -> bool:
-    """Return whether a planned scan is still needed: the table may have been scanned, paused or dropped while its lane
+    """Return whether a planned scan is still needed: the table may have been scanned, paused or dropped while its slot
     was in use."""
     from sweep_tasks.legacy.candidates import candidates, policy
     from sweep_tasks.legacy.priority import reason
     from sweep_tasks.tables.pauses import Pauses
 
-    if Pauses(store).standing().holds(table):
+    if Pauses(store).current().holds(table):
         return False
     found = candidates(store, settings, clock, only=[table])
     return any(reason(each, policy(settings), clock.now_ms()) is not None for each in found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The Airflow tasks: one that chooses the tables, and one for each lane that scans them.
+# The Airflow tasks: one that chooses the tables, and one for each slot that scans them.
 # ---------------------------------------------------------------------------------------------------------------------
 
-CHOOSE, TURNS, SCAN = "choose", "turns", "scan"
+CHOOSE, PLANS, SCAN = "choose", "plans", "scan"
 _CUT_SHORT = ("failed", "interrupted")
 
 
 class ChooseTables(BaseBranchOperator):
-    """Checks what the lanes need, chooses the tables to scan, and skips lanes that have nothing to do."""
+    """Checks what the slots need, chooses the tables to scan, and skips slots that have nothing to do."""
 
     def choose_branch(self, context: Context) -> Iterable[str]:
         from sweep_tasks.connections import open_store
@@ -190,44 +190,44 @@ class ChooseTables(BaseBranchOperator):
             check_variables()
             settings = load_settings()
             spark_connection()
-            check_pools(lane_pools(settings.legacy_lanes))
+            check_pools(scan_pools(settings.legacy_slots))
             with open_store(settings.store, settings) as store:
-                lanes = planned(store, settings, SystemClock(), params)
+                slots = planned(store, settings, SystemClock(), params)
             if not params["table"]:
-                lanes = self._without_busy(lanes, settings.legacy_lanes)
+                slots = self._without_busy(slots, settings.legacy_slots)
         except SweepflowError as error:
             raise task_failure(error) from None
-        for lane, chosen in lanes.items():
+        for slot, chosen in slots.items():
             for scan in chosen:
-                self.log.info("%s: %s, %s", lane, scan.table, scan.why)
-        context["ti"].xcom_push(key=TURNS, value={lane: [list(scan) for scan in each] for lane, each in lanes.items()})
-        return list(lanes)
+                self.log.info("%s: %s, %s", slot, scan.table, scan.why)
+        context["ti"].xcom_push(key=PLANS, value={slot: [list(scan) for scan in each] for slot, each in slots.items()})
+        return list(slots)
 
-    def _without_busy(self, lanes: dict[str, list[Planned]], number: int) -> dict[str, list[Planned]]:
-        """Drop the plans of lanes that are in use. Scheduled scans do not queue behind a long scan: they would delay
-        new runs, other lanes and manual scans. The next run plans them again in an hour."""
+    def _without_busy(self, slots: dict[str, list[Planned]], number: int) -> dict[str, list[Planned]]:
+        """Drop the plans of slots that are in use. Scheduled scans do not queue behind a long scan: they would delay
+        new runs, other slots and manual scans. The next run plans them again in an hour."""
         from sweep_tasks.orchestration.airflow_api import AirflowApi
 
         with AirflowApi.of(airflow_connection()) as api:
-            busy = api.busy_pools(LANES)
-        taken = {lane_task(lane) for lane, pool in enumerate(lane_pools(number)) if pool in busy}
-        for lane in sorted(taken & lanes.keys()):
-            self.log.info("%s is in use; its tables are scanned in a later run", lane, code="lane_in_use", lane=lane)
-        return {lane: scans for lane, scans in lanes.items() if lane not in taken}
+            busy = api.busy_pools(SCANS)
+        taken = {slot_task(slot) for slot, pool in enumerate(scan_pools(number)) if pool in busy}
+        for slot in sorted(taken & slots.keys()):
+            self.log.info("%s is in use; its tables are scanned in a later run", slot, code="slot_in_use", slot=slot)
+        return {slot: scans for slot, scans in slots.items() if slot not in taken}
 
 
-class ScanLane(SparkJobOperator):
-    """Carries out the planned scans of one lane, one after the other. A table that fails does not stop the others.
+class ScanSlot(SparkJobOperator):
+    """Carries out the planned scans of one slot, one after the other. A table that fails does not stop the others.
 
     Scheduled scans have a time limit, and the time-out of the settings ends those that exceed it. A manual scan takes
     as long as it needs."""
 
-    def __init__(self, *, lane: int, **kwargs: Any) -> None:
+    def __init__(self, *, slot: int, **kwargs: Any) -> None:
         super().__init__(
             application=LEGACY_SWEEP,
-            name=f"legacy-sweep-{lane}",
-            task_id=lane_task(lane),
-            pool=lane_pools(lane + 1)[lane],
+            name=f"legacy-sweep-{slot}",
+            task_id=slot_task(slot),
+            pool=scan_pools(slot + 1)[slot],
             **kwargs | {"execution_timeout": None},
         )
         self._active: tuple[Settings, TableRef, str] | None = None
@@ -237,7 +237,7 @@ class ScanLane(SparkJobOperator):
         """Scan the tables and return the documents of the summaries."""
         from airflow.sdk.execution_time.timeout import timeout
 
-        scans = [Planned(*each) for each in context["ti"].xcom_pull(task_ids=CHOOSE, key=TURNS)[self.task_id]]
+        scans = [Planned(*each) for each in context["ti"].xcom_pull(task_ids=CHOOSE, key=PLANS)[self.task_id]]
         if not all(scan.is_scheduled for scan in scans):
             return self._scan_all(scans, context)
         try:
@@ -321,7 +321,7 @@ class ScanLane(SparkJobOperator):
         scheduled, clock = scan.is_scheduled, SystemClock()
         with open_store(settings.store, settings) as store:
             try:
-                how, standing = decide_start(
+                how, existing = decide_start(
                     store, settings, clock, order, restart=restart, owner=owner, scheduled=scheduled
                 )
             except AlreadyExists as error:
@@ -329,18 +329,18 @@ class ScanLane(SparkJobOperator):
                     raise
                 self.log.info("%s", error)
                 return None
-            if scheduled and was_done_before(standing, owner):
+            if scheduled and was_done_before(existing, owner):
                 self.log.info("%s was scanned by an earlier attempt", scan.table)
                 return None
-            begun_before = standing is not None and standing.run.owner == owner
+            begun_before = existing is not None and existing.run.owner == owner
             if scheduled and not begun_before and not still_due(store, settings, clock, order.table):
                 self.log.info("%s needs no scan any more", scan.table)
                 return None
-            if standing and how is Begin.TAKE_OVER:
-                self.log.info("%s", dropped(standing))
+            if existing and how is Begin.TAKE_OVER:
+                self.log.info("%s", dropped(existing))
             if not order.dry_run:
-                Runs(store).had_turn(order.table, clock.now_ms())
-            return standing.run.id if standing and how is Begin.RESUME else new_run_id()
+                Runs(store).record_scheduled(order.table, clock.now_ms())
+            return existing.run.id if existing and how is Begin.RESUME else new_run_id()
 
     def on_kill(self) -> None:
         """Kill the driver and release the run, so that other processes need not wait until it counts as silent. If this
@@ -361,7 +361,11 @@ class ScanLane(SparkJobOperator):
                 if LegacySweep(store, settings, SystemClock(), owner).release(table):
                     self.log.info("the run of %s is paused; the next one resumes it", table)
         except SweepflowError as error:
-            self.log.warning("the run of %s counts as active until it was silent for long enough: %s", table, error)
+            self.log.warning(
+                "the run of %s could not be released; it counts as active until its heartbeat is too old: %s",
+                table,
+                error,
+            )
 
 
 def ends_ms(scans: Sequence[Planned], now_ms: int) -> float:
@@ -380,17 +384,17 @@ def share_s(scan: Planned, left_ms: float, scans_left: int) -> float:
     return max(scan.seconds / 2, left_ms / 1000 / scans_left) if scan.seconds else 0.0
 
 
-def was_done_before(standing: Standing | None, owner: str) -> bool:
+def was_done_before(existing: RunProgress | None, owner: str) -> bool:
     """Return whether an earlier attempt of the same task has ended this scan."""
-    run = standing.run if standing else None
+    run = existing.run if existing else None
     return run is not None and run.owner == owner and run.ended_ms is not None and run.why not in _CUT_SHORT
 
 
-def dropped(standing: Standing) -> str:
+def dropped(existing: RunProgress) -> str:
     """Describe a run that is dropped for a new one."""
-    run = standing.run
+    run = existing.run
     return (
-        f"{run.table}: run {run.id} of {run.owner}, {standing.done} of {len(standing.ranges)} ranges done, is dropped: "
+        f"{run.table}: run {run.id} of {run.owner}, {existing.done} of {len(existing.ranges)} ranges done, is dropped: "
         "it covers other rows, was started before the table was changed, or a restart was requested"
     )
 

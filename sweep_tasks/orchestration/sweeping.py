@@ -92,7 +92,7 @@ class NothingWritten(AirflowSkipException):
 
 
 class AnnounceTombstones(BaseOperator):
-    """Runs after all shards or lanes of a run, whatever their state: a failed one may have written tombstones before.
+    """Runs after all shards or slots of a run, whatever their state: a failed one may have written tombstones before.
     It has their summaries, so it also records the outcome of the run whose intent the task `recorded_by` has
     recorded."""
 
@@ -120,7 +120,7 @@ class AnnounceTombstones(BaseOperator):
 
 
 def parse_summaries(results: Iterable[Any]) -> tuple[list[Summary], list[LegacySummary]]:
-    """Parse the results of the tasks before: one summary of a shard, a list of summaries of a lane, or None if the task
+    """Parse the results of the tasks before: one summary of a shard, a list of summaries of a slot, or None if the task
     was skipped or failed."""
     from sweep_tasks.legacy.run import LegacySummary
     from sweep_tasks.sweep.summary import Summary

@@ -148,7 +148,7 @@ class ProtectionCatalog:
 
     # --- completing unfinished changes ----------------------------------------------------------------------------
 
-    def settle(self, record: Record, outcomes: Outcomes) -> Record | None:
+    def resolve(self, record: Record, outcomes: Outcomes) -> Record | None:
         """Complete or undo a change of this record that its process left unfinished, and return the record as it is
         afterwards. A record whose transaction is still open is not changed."""
         with counted("settle"):
@@ -204,8 +204,8 @@ class ProtectionCatalog:
         announcement."""
         patience_s = self._settings.emptying_wait_s
         tables, dropped_at = self._covered(record)
-        settled = Announcements(self._store, self._clock, patience_s).settle(tables)
-        earliest = max([*(each.for_readers for each in settled.values()), *dropped_at], default=0)
+        resolved = Announcements(self._store, self._clock, patience_s).resolve(tables)
+        earliest = max([*(each.for_readers for each in resolved.values()), *dropped_at], default=0)
         return ProtectionVerdict(True) if record.ts >= earliest else ProtectionVerdict(False, earliest)
 
     def accept(self, record: Record) -> None:

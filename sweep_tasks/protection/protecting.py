@@ -117,7 +117,7 @@ def protecting(
     try:
         yield held
     finally:
-        let_go(catalog, wanted.id)
+        release_if_exists(catalog, wanted.id)
 
 
 def parsed(targets: Iterable[AnyTarget]) -> tuple[Target, ...]:
@@ -158,7 +158,7 @@ def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], t
     )
 
 
-def let_go(catalog: ProtectionCatalog, record_id: str) -> bool:
+def release_if_exists(catalog: ProtectionCatalog, record_id: str) -> bool:
     """Release a record. Returns False if it does not exist."""
     try:
         catalog.release(record_id)
@@ -172,7 +172,7 @@ def _take_over(catalog: ProtectionCatalog, wanted: Record, ts: int | None) -> Re
     before, because its earlier run had ended."""
     try:
         found = catalog.get(wanted.id)
-        existing = found if found.state is State.ACCEPTED else catalog.settle(found, lambda _: {})
+        existing = found if found.state is State.ACCEPTED else catalog.resolve(found, lambda _: {})
         return catalog.renew(_compatible(existing, wanted, ts)) if existing else None
     except NotFound:
         return None

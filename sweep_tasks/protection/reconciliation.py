@@ -57,7 +57,7 @@ _NEEDS_ATTENTION = {
     Outcome.GONE: f"its owner is gone; {_NEXT_STEP}",
     Outcome.UNKNOWN: "{why}; install the package that provides it, or run 'sweepflow release {name}'",
     Outcome.UNANSWERED: "its owner did not answer: {why}",
-    Outcome.FAILED: "it could not be settled or released: {why}",
+    Outcome.FAILED: "it could not be resolved or released: {why}",
 }
 
 
@@ -327,13 +327,13 @@ class Reconciler:
         if being_verified(record, self._clock.now_ms(), self._settings.protection_pending_s):
             return self._finding(record, Outcome.PENDING, "it is being verified")
         if self._dry_run:
-            return self._finding(record, Outcome.PENDING, "it would be settled")
-        settled = self._catalog.settle(record, self._outcomes)
-        if settled is None:
+            return self._finding(record, Outcome.PENDING, "it would be resolved")
+        resolved = self._catalog.resolve(record, self._outcomes)
+        if resolved is None:
             return self._finding(record, Outcome.DROPPED)
-        if settled.state is State.PENDING:
-            return self._finding(settled, Outcome.PENDING, "its transaction is still open")
-        return self._check_owner(settled)
+        if resolved.state is State.PENDING:
+            return self._finding(resolved, Outcome.PENDING, "its transaction is still open")
+        return self._check_owner(resolved)
 
     def _check_owner(self, record: Record) -> RecordFinding:
         if expired(record, self._clock.now_ms()):

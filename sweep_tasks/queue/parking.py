@@ -135,7 +135,7 @@ class Parking:
             yield from entries
             after = entries[-1].column()
 
-    def of_cell(self, table_id: int, cell: Cell, starts: Collection[int], most: int) -> list[ParkedEntry]:
+    def entries_of_cell(self, table_id: int, cell: Cell, starts: Collection[int], most: int) -> list[ParkedEntry]:
         """Return the parked entries of one cell: those with one of `starts`, and others only if they are among the
         first `most` of the shard. Each hold is found by reading its first entry and skipping the rest."""
         first = list(islice(self.all(), most))

@@ -76,11 +76,11 @@ def _cell(strategy: SweepStrategy, shard: int) -> Cell:
     return Cell(progress_row(checked_shard(shard), strategy), _VALUE)
 
 
-def shards_lowered(asked: int, standing: int) -> SweepflowError:
+def shards_lowered(asked: int, existing: int) -> SweepflowError:
     """The error for a number of shards below the existing one."""
     return SweepflowError(
-        f"shards: there are {standing}, and the number can't be lowered to {asked}; leave it at {standing} or raise it",
+        f"shards: there are {existing}, and the number can't be lowered to {asked}; leave it at {existing} or raise it",
         code="shards_lowered",
         asked=asked,
-        standing=standing,
+        standing=existing,
     )

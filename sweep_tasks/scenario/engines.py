@@ -26,8 +26,8 @@ class Sweep(NamedTuple):
     options: SweepOptions
 
 
-class Swept(NamedTuple):
-    """What a sweep of some shards did."""
+class SweepResult(NamedTuple):
+    """The result of a sweep of some shards."""
 
     summaries: list[Summary]
     range_deletes: int
@@ -38,7 +38,7 @@ class Swept(NamedTuple):
 class SweepEngine(Protocol):
     """Carries out the sweeps of a scenario."""
 
-    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept: ...
+    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> SweepResult: ...
 
     def legacy_sweep(
         self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock
@@ -48,13 +48,13 @@ class SweepEngine(Protocol):
 class LocalEngine:
     """Sweeps in this process."""
 
-    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> Swept:
+    def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> SweepResult:
         counted = Counted()
         summaries = [
             ShardSweep(store, sweep.strategy, shard, sweep.horizon, clock, sweep.options, counted).run()
             for shard in sweep.shards
         ]
-        return Swept(summaries, len(counted.ranged), len(counted.sentinels))
+        return SweepResult(summaries, len(counted.ranged), len(counted.sentinels))
 
     def legacy_sweep(
         self, store: Store, settings: Settings, order: LegacyOrder, horizon: Horizon, clock: Clock

@@ -77,8 +77,8 @@ class Reach:
     def read(self, file: Path, most: int) -> bytes | None:
         """The beginning of a file; None if it does not exist."""
         if self.prefix:
-            said, whole = self._run(["head", "-c", str(most), str(file)])
-            return said if whole else None
+            printed, whole = self._run(["head", "-c", str(most), str(file)])
+            return printed if whole else None
         try:
             with file.open("rb") as opened:  # read() allocates as much as it is asked for
                 return opened.read(min(most, os.fstat(opened.fileno()).st_size))
@@ -89,8 +89,8 @@ class Reach:
         """Run `find`. Missing places are left out, although `find` reports an error for them."""
         if not places:
             return []
-        said, _ = self._run(["find", *places, *tests, "-printf", _FOUND])
-        return [_stand(line) for line in said.decode(errors="surrogateescape").splitlines() if line]
+        printed, _ = self._run(["find", *places, *tests, "-printf", _FOUND])
+        return [_stand(line) for line in printed.decode(errors="surrogateescape").splitlines() if line]
 
     def _run(self, program: Sequence[str]) -> tuple[bytes, bool]:
         """Run a program on the node; returns its output, and whether all files it was given exist."""
@@ -116,15 +116,17 @@ class Reach:
         return output, status == b"0"
 
     def _unreachable(self, program: Sequence[str], reason: str, complaints: bytes) -> NodeUnreachable:
-        said = _last_line(complaints)
-        return NodeUnreachable(self.prefix, program[0], said or "it printed no error message", reason=reason, said=said)
+        printed = _last_line(complaints)
+        return NodeUnreachable(
+            self.prefix, program[0], printed or "it printed no error message", reason=reason, output=printed
+        )
 
 
 HERE = Reach()
 
 
-def _last_line(said: bytes) -> str:
-    lines = said.decode(errors="replace").strip().splitlines()
+def _last_line(printed: bytes) -> str:
+    lines = printed.decode(errors="replace").strip().splitlines()
     return lines[-1][:300] if lines else ""
 
 
@@ -291,7 +293,7 @@ def chunks_of(sstable: SSTable, uncompressed_block: int = UNCOMPRESSED_BLOCK) ->
         chunks = _read(BytesIO(header))
     except (TooShort, UnicodeDecodeError) as error:
         raise SSTableUnreadable(
-            sstable.data, f"its {COMPRESSION} ends too early", reason="bad_compression_info"
+            sstable.data, f"its {COMPRESSION} is truncated", reason="bad_compression_info"
         ) from error
     if chunks.length <= 0 or chunks.data_length <= 0:
         raise SSTableUnreadable(

@@ -31,12 +31,12 @@ _LINES_SHOWN = 3
 class ToolFailed(NodetoolFailed):
     """A tool ended with an error on a node, or did not end in time."""
 
-    def __init__(self, message: str, *, node: str, tool: str, reason: str, said: str = "") -> None:
-        """`said`: the error message of the tool, as far as it may be shown."""
+    def __init__(self, message: str, *, node: str, tool: str, reason: str, output: str = "") -> None:
+        """`output`: the error message of the tool, as far as it may be shown."""
         super().__init__(message, reason=reason)
         self.node = node
         self.tool = tool
-        self.said = said
+        self.output = output
 
 
 class AnswerNotUnderstood(NodetoolFailed):
@@ -111,14 +111,14 @@ class Node:
             message = f"node: {what} on {self.name} did not end within {timeout_s} s; check the node"
             raise ToolFailed(message, node=self.name, tool=what, reason="timeout") from None
         if done.returncode:
-            said = _last_words(done.stderr) if quoted else exception_in(done.stderr) or ""
-            message = f"node: {what} failed on {self.name}: {said or 'it printed no error message'}"
-            raise ToolFailed(message, node=self.name, tool=what, reason="program_failed", said=said)
+            output = _last_words(done.stderr) if quoted else exception_in(done.stderr) or ""
+            message = f"node: {what} failed on {self.name}: {output or 'it printed no error message'}"
+            raise ToolFailed(message, node=self.name, tool=what, reason="program_failed", output=output)
         return done.stdout
 
 
-def _last_words(said: str) -> str:
-    return " ".join(map(str.strip, said.strip().splitlines()[-_LINES_SHOWN:]))[:400]
+def _last_words(output: str) -> str:
+    return " ".join(map(str.strip, output.strip().splitlines()[-_LINES_SHOWN:]))[:400]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ _PENDING_REPAIR = re.compile(r"^Pending repair: (\S+)$", re.MULTILINE)
 
 Position = tuple[int, int]
 """A segment of the commit log and a position in it."""
-Stretch = tuple[Position, Position]
+LogInterval = tuple[Position, Position]
 
 
 class FileMetadata(NamedTuple):
@@ -154,8 +154,8 @@ class FileMetadata(NamedTuple):
     level: int = 0
     repaired: bool = False
     pending_repair: bool = False
-    covers: tuple[Stretch, ...] = ()
-    """The stretches of the commit log whose writes are in the file: those of a flush, or of all files that were
+    covers: tuple[LogInterval, ...] = ()
+    """The intervals of the commit log whose writes are in the file: those of a flush, or of all files that were
     compacted into it. Empty if it was streamed from another node."""
 
 
@@ -165,10 +165,10 @@ def metadata_of(node: Node, files: Collection[Path]) -> dict[Path, FileMetadata]
     return {path: each for part in parts for path, each in metadata_in(node.sstablemetadata(part))}
 
 
-def metadata_in(said: str) -> Iterator[tuple[Path, FileMetadata]]:
+def metadata_in(output: str) -> Iterator[tuple[Path, FileMetadata]]:
     """Parse the output of sstablemetadata. An unknown format is an error: if the file were taken for removed, it could
     keep tombstones that were proven droppable."""
-    _, *parts = _FILE.split(said)
+    _, *parts = _FILE.split(output)
     for file, text in zip(parts[::2], parts[1::2], strict=True):
         found = {name: each.search(text) for name, each in _FIELDS.items()}
         repaired, pending = _REPAIRED.search(text), _PENDING_REPAIR.search(text)
@@ -177,7 +177,7 @@ def metadata_in(said: str) -> Iterator[tuple[Path, FileMetadata]]:
         try:
             numbers = {name: int(each[1]) for name, each in found.items() if each}
             covers = _covers(text)
-        except ValueError:  # a number with too many digits, a stretch without an end
+        except ValueError:  # a number with too many digits, a interval without an end
             raise _not_understood() from None
         yield (
             Path(f"{file}-{DATA}"),
@@ -193,10 +193,10 @@ def _not_understood() -> AnswerNotUnderstood:
     )
 
 
-def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """The stretches in order, with touching ones joined, as Cassandra joins them when it compacts."""
-    found: list[Stretch] = []
-    for start, end in sorted(stretches):
+def joined(intervals: Iterable[LogInterval]) -> tuple[LogInterval, ...]:
+    """The intervals in order, with touching ones joined, as Cassandra joins them when it compacts."""
+    found: list[LogInterval] = []
+    for start, end in sorted(intervals):
         if found and start <= found[-1][1]:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
@@ -204,12 +204,12 @@ def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
     return tuple(found)
 
 
-def meet(one: Iterable[Stretch], other: Sequence[Stretch]) -> bool:
+def meet(one: Iterable[LogInterval], other: Sequence[LogInterval]) -> bool:
     """Whether they overlap; sharing an end is not enough."""
     return any(max(start, begins) < min(end, ends) for start, end in one for begins, ends in other)
 
 
-def _covers(text: str) -> tuple[Stretch, ...]:
+def _covers(text: str) -> tuple[LogInterval, ...]:
     found = _COVERS.search(text)
     positions = [(int(segment), int(place)) for segment, place in _POSITION.findall(found[1] if found else "")]
     return joined(zip(positions[::2], positions[1::2], strict=True))

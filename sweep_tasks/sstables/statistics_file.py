@@ -296,17 +296,17 @@ class Cache:
                 "folder", f"measurements can't be kept in {self.folder}: {error.strerror}; name another folder"
             ) from error
 
-    def forget_gone(self, within: Sequence[str], standing: Container[str]) -> int:
+    def forget_gone(self, within: Sequence[str], existing: Container[str]) -> int:
         """Remove the entries of SSTables in some folders that no longer exist; returns how many."""
-        gone = [file for file in self.folder.glob(f"*{_SUFFIX}") if self._is_gone(file, tuple(within), standing)]
+        gone = [file for file in self.folder.glob(f"*{_SUFFIX}") if self._is_gone(file, tuple(within), existing)]
         for file in gone:
             file.unlink(missing_ok=True)
         return len(gone)
 
-    def _is_gone(self, file: Path, within: tuple[str, ...], standing: Container[str]) -> bool:
+    def _is_gone(self, file: Path, within: tuple[str, ...], existing: Container[str]) -> bool:
         identity = (self._read(file) or {}).get("identity")
         path = str(identity[0]) if isinstance(identity, list) and identity else ""
-        return not path or (path.startswith(within) and path not in standing)
+        return not path or (path.startswith(within) and path not in existing)
 
     def _file(self, path: str) -> Path:
         return self.folder / f"{sha256(os.fsencode(path)).hexdigest()[:32]}{_SUFFIX}"

@@ -13,7 +13,7 @@ Guarantees that callers may rely on, and no more:
 - Writing cells, deleting them and adding sentinels are idempotent.
 - A scan visits rows in the store's own order (`row_order`), columns within a row in byte order, and versions of a cell
   from the newest to the oldest. It may or may not see what is written while it runs.
-- Several processes can scan a table at once, each a stretch of the scan order.
+- Several processes can scan a table at once, each a range of the scan order.
 
 `docs/stores.md` describes how a new store is added.
 """
@@ -81,7 +81,7 @@ class Size(NamedTuple):
     free: int
 
 
-class Stretch(NamedTuple):
+class ScanRange(NamedTuple):
     """A part of a store's scan order, from `first` up to, but not including, `end`; an empty bound is open.
 
     Only the store interprets the bytes: they are a row, or a token on a ring.
@@ -91,21 +91,21 @@ class Stretch(NamedTuple):
     end: bytes = b""
 
     def __repr__(self) -> str:
-        return f"Stretch(<{len(self.first)} bytes>, <{len(self.end)} bytes>)"
+        return f"ScanRange(<{len(self.first)} bytes>, <{len(self.end)} bytes>)"
 
     @classmethod
-    def between(cls, edges: Iterable[bytes], since: bytes = b"") -> list[Stretch]:
+    def between(cls, edges: Iterable[bytes], since: bytes = b"") -> list[ScanRange]:
         """Return the scan order from `since` on, split at these edges, which must be sorted and distinct."""
         inner = list(edges)
         return [cls(first, end) for first, end in zip([since, *inner], [*inner, b""], strict=True)]
 
     def of_rows(self, rows: Span) -> Span:
-        """Return the rows that are in both, for stores whose stretches are ranges of rows."""
+        """Return the rows that are in both, for stores whose scan ranges are ranges of rows."""
         ends = [end for end in (self.end, rows.end) if end]
         return Span(max(self.first, rows.start), min(ends, default=b""))
 
 
-EVERYWHERE = Stretch()
+EVERYWHERE = ScanRange()
 
 CellPage = Page[tuple[Cell, Version], Cell]
 VersionPage = Page[StoredVersion, tuple[Cell, int]]
@@ -260,7 +260,7 @@ class Store(ABC):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> CellPage:
         """Return a page of cells, each with its newest version below `before`; continue with `after=page.resume`."""
 
@@ -271,34 +271,36 @@ class Store(ABC):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> VersionPage:
         """Return a page of stored versions without their values."""
 
     @abstractmethod
-    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
-        """Split the scan order, or the part from the row `since` on, into one to `parts` stretches of similar size.
+    def scan_ranges(self, table: TableRef, parts: int, since: bytes = b"") -> list[ScanRange]:
+        """Split the scan order, or the part from the row `since` on, into one to `parts` ranges of similar size.
 
-        Every row from `since` on is in exactly one stretch, rows that are written later included.
+        Every row from `since` on is in exactly one range, rows that are written later included.
         """
 
     @abstractmethod
     def end_of(self, table: TableRef) -> bytes:
-        """Return the end of a stretch that holds all current rows and no row that is appended later.
+        """Return the end of a range that holds all current rows and no row that is appended later.
 
         Empty if rows are never appended at the end of the scan order.
         """
 
-    def share_before(self, stretch: Stretch, row: bytes) -> float:
-        """Estimate the share of a stretch before one of its rows, from 0 to 1, to show the progress of a scan.
+    def share_before(self, scan_range: ScanRange, row: bytes) -> float:
+        """Estimate the share of a range before one of its rows, from 0 to 1, to show the progress of a scan.
 
-        By default, the first bytes in which rows of the stretch can differ are compared.
+        By default, the first bytes in which rows of the range can differ are compared.
         """
-        pairs = enumerate(zip(stretch.first, stretch.end, strict=False))
-        common = next((at for at, (one, other) in pairs if one != other), min(len(stretch.first), len(stretch.end)))
+        pairs = enumerate(zip(scan_range.first, scan_range.end, strict=False))
+        common = next(
+            (at for at, (one, other) in pairs if one != other), min(len(scan_range.first), len(scan_range.end))
+        )
         first, end, here = (
             int.from_bytes(each[common : common + _BYTES_COMPARED].ljust(_BYTES_COMPARED, b"\0"), "big")
-            for each in (stretch.first, stretch.end or b"\xff" * _BYTES_COMPARED, row)
+            for each in (scan_range.first, scan_range.end or b"\xff" * _BYTES_COMPARED, row)
         )
         return min(1.0, max(0.0, (here - first) / (end - first))) if end > first else 0.0
 
@@ -402,8 +404,8 @@ class Store(ABC):
             if wanted == current or self.compare_and_set(table, cell.row, {cell.column: Change(current, wanted)}):
                 return wanted
         raise StoreBusy(
-            f"store: a register of {table} could not be updated, other writers changed it "
-            f"{retries.REGISTER_UPDATE.attempts} times meanwhile; retry later"
+            f"store: a register of {table} could not be updated: other writers changed it "
+            f"{retries.REGISTER_UPDATE.attempts} times meanwhile; retry later, or with fewer concurrent writers"
         )
 
     # --- housekeeping -------------------------------------------------------------------------------------------

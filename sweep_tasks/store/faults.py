@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from sweep_tasks.clock import Clock
 from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
 from sweep_tasks.model import TableRef
-from sweep_tasks.store.contract import Capabilities, Store, Stretch
+from sweep_tasks.store.contract import Capabilities, ScanRange, Store
 
 Hook = Callable[["Call"], "Answer | None"]
 
@@ -74,7 +74,7 @@ class FaultyStore(Store):
     timestamps = _call_point("timestamps")
     scan = _call_point("scan")
     scan_versions = _call_point("scan_versions")
-    stretches = _call_point("stretches")
+    scan_ranges = _call_point("scan_ranges")
     end_of = _call_point("end_of")
     put = _call_point("put")
     put_late = _call_point("put_late")
@@ -120,8 +120,8 @@ class FaultyStore(Store):
     def row_order(self, row: bytes) -> object:
         return self.inner.row_order(row)
 
-    def share_before(self, stretch: Stretch, row: bytes) -> float:
-        return self.inner.share_before(stretch, row)
+    def share_before(self, scan_range: ScanRange, row: bytes) -> float:
+        return self.inner.share_before(scan_range, row)
 
     def tokens(self, rows: Iterable[bytes]) -> list[int] | None:
         return self.inner.tokens(rows)

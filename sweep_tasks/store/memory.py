@@ -27,7 +27,7 @@ from sweep_tasks.model import (
     VersionRange,
 )
 from sweep_tasks.processes import in_each_process
-from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, Store, Stretch, VersionPage
+from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, ScanRange, Store, VersionPage
 
 Versions = dict[int, bytes]
 Row = dict[bytes, Versions]
@@ -147,11 +147,11 @@ class MemoryStore(Store):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> CellPage:
         with self._lock:
             items: list[tuple[Cell, Version]] = []
-            for cell, versions in self._cells(table, stretch.of_rows(rows), after):
+            for cell, versions in self._cells(table, scan_range.of_rows(rows), after):
                 if cell.column not in columns or cell == after:
                     continue
                 version = _newest(versions, before)
@@ -168,11 +168,11 @@ class MemoryStore(Store):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> VersionPage:
         with self._lock:
             items: list[StoredVersion] = []
-            for cell, versions in self._cells(table, stretch.of_rows(rows), after[0] if after else None):
+            for cell, versions in self._cells(table, scan_range.of_rows(rows), after[0] if after else None):
                 for ts in sorted(versions, reverse=True):
                     if after and cell == after[0] and ts >= after[1]:
                         continue
@@ -181,12 +181,12 @@ class MemoryStore(Store):
                     items.append(StoredVersion(cell, ts, versions[ts] == DELETE_MARKER))
             return Page(items, None)
 
-    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
+    def scan_ranges(self, table: TableRef, parts: int, since: bytes = b"") -> list[ScanRange]:
         with self._lock:
             rows = self._table(table).sorted_rows()
             index = rows[bisect_left(rows, since) :]
             each = max(1, -(-len(index) // parts))
-            return Stretch.between(index[each::each], since)
+            return ScanRange.between(index[each::each], since)
 
     def end_of(self, table: TableRef) -> bytes:
         with self._lock:

@@ -1,1 +1,1 @@
-"""The sweep: how far it may go, what goes, and how it is done."""
+"""The sweep: horizon, rules, steps, and the in-process engine."""

@@ -191,9 +191,9 @@ def retry_quarantined(store: Store, settings: Settings, clock: Clock, most: int 
 def _retry_all(store: Store, settings: Settings, clock: Clock, most: int | None) -> Retried:
     Pauses(store).check()
     quarantine = Quarantine(store, TimestampService(store))
-    standing = quarantine.all()
-    entries = list(islice(standing, most))
-    more = next(standing, None) is not None
+    existing = quarantine.all()
+    entries = list(islice(existing, most))
+    more = next(existing, None) is not None
     left = len(entries)
     for strategy, shard in sorted({(entry.strategy, entry.shard) for entry in entries}):
         ours = [entry for entry in entries if (entry.strategy, entry.shard) == (strategy, shard)]

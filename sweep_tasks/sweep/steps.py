@@ -83,7 +83,7 @@ class ShardSweep:
             for late in engine.late(begin, protections):
                 self._sweep_late(engine, late, begin, protections)
         with work.timed("queue"):
-            self._finish_under_way(engine, begin)
+            self._finish_current_partition(engine, begin)
             batches = engine.batches(begin, protections)
             for batch in batches:
                 work.summary.stopped = (
@@ -177,19 +177,19 @@ class ShardSweep:
 
     def _everything_is_paused(self) -> bool:
         """Return whether all sweeping is paused. A dry run removes nothing and is never paused."""
-        return not self._work.options.dry_run and self._pauses.standing().everything is not None
+        return not self._work.options.dry_run and self._pauses.current().everything is not None
 
     def _apply_pauses(self) -> bool:
         """Read the pauses before each batch, so that a pause takes effect within one batch. Return True if the run ends
         here: the batch stays queued. The remaining entries of a table that was paused meanwhile are parked."""
-        standing = self._pauses.standing()
-        self._work.view.apply_pauses(standing.tables)
-        return standing.everything is not None and not self._work.options.dry_run
+        existing = self._pauses.current()
+        self._work.view.apply_pauses(existing.tables)
+        return existing.everything is not None and not self._work.options.dry_run
 
-    def _finish_under_way(self, engine: Engine[B, S], progress: int) -> None:
+    def _finish_current_partition(self, engine: Engine[B, S], progress: int) -> None:
         """If the current partition is about to be completed, delete again what was aborted in it."""
         work = self._work
-        if work.options.dry_run or not work.ends_under_way(progress):
+        if work.options.dry_run or not work.ends_in_current_partition(progress):
             return
         outcomes = work.commits.outcomes(work.starts_passed(progress, fine(progress + 1) * FINE))
         aborted = {start for start, commit in outcomes.items() if commit == ABORTED}

@@ -38,7 +38,7 @@ class SweepView:
         `only` some. Must run after the sweep's threshold is published and before protections are read."""
         thresholds, clock_history = Thresholds(store), ClockHistory(store)
         metadata = store.tables(only)
-        paused = Pauses(store).standing().tables
+        paused = Pauses(store).current().tables
         tables: dict[TableRef, TableView] = {}
         for table, found in metadata.items():
             own: int | None = None

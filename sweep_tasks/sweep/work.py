@@ -145,7 +145,7 @@ class ShardWork:
 
     def some_came_late(self, progress: int) -> bool:
         """Return whether an undecided entry exists below the progress in the current partition."""
-        most = None if self.ends_under_way(progress) else _LATE_ENTRIES
+        most = None if self.ends_in_current_partition(progress) else _LATE_ENTRIES
         starts = self.starts_passed(progress, self.checked_from(progress), most)
         return starts != set(self.commits.outcomes(starts))
 
@@ -161,9 +161,9 @@ class ShardWork:
         again what all earlier sweeps have read there. When the partition is about to be completed, all of it is
         checked, since no later sweep will check it."""
         first = fine(progress + 1) * FINE
-        return first if self.ends_under_way(progress) else max(first, self.late_since)
+        return first if self.ends_in_current_partition(progress) else max(first, self.late_since)
 
-    def ends_under_way(self, progress: int) -> bool:
+    def ends_in_current_partition(self, progress: int) -> bool:
         return (fine(progress + 1) + 1) * FINE <= self.horizon.sweep_ts
 
     # --- reporting ------------------------------------------------------------------------------------------------

@@ -148,17 +148,17 @@ class Catalog:
             if self._store.alter_table(table, known, dated):
                 return dated
 
-    def settle_scan(self, table: TableRef, up_to: int) -> bool:
+    def complete_scan(self, table: TableRef, up_to: int) -> bool:
         """Record that all versions below a timestamp were scanned or deleted; True if that completes the due scan."""
         done = False
 
-        def settled(metadata: TableMetadata) -> TableMetadata:
+        def completed(metadata: TableMetadata) -> TableMetadata:
             nonlocal done
             due = metadata.scan_due
             done = due is not None and due.since is not None and up_to >= due.since
             return replace(metadata, scan_due=None) if done else metadata
 
-        self._alter(table, settled)
+        self._alter(table, completed)
         return done
 
     def _adopt_own_threshold(self, table: TableRef) -> None:
@@ -170,7 +170,7 @@ class Catalog:
         row has another revision, and everything is repeated.
         """
         while True:
-            known = self._settled(table)
+            known = self._resolved(table)
             if known.metadata.retention_s is None or known.metadata.own_threshold:
                 return
             self._thresholds.raise_own(table, known.swept)
@@ -178,7 +178,7 @@ class Catalog:
                 return
 
     def _alter(self, table: TableRef, change: Callable[[TableMetadata], TableMetadata]) -> TableMetadata:
-        """Change a table's metadata, after any announcement on it is settled; return the metadata before the change."""
+        """Change a table's metadata, after any announcement on it is resolved; return the previous metadata."""
         while True:
             current = self._metadata(table)
             if change(current) == current or self._store.alter_table(table, current, change(current)):
@@ -194,10 +194,10 @@ class Catalog:
             return self._alter(table, change)
 
     def _metadata(self, table: TableRef) -> TableMetadata:
-        return self._settled(table).metadata
+        return self._resolved(table).metadata
 
-    def _settled(self, table: TableRef) -> TableThreshold:
-        return self._announcements.settle([table])[table]
+    def _resolved(self, table: TableRef) -> TableThreshold:
+        return self._announcements.resolve([table])[table]
 
     def list(self) -> dict[TableRef, TableMetadata]:
         """Return all tables except those of the system."""
@@ -227,7 +227,7 @@ class Catalog:
             act.add(mark=mark)
             with suppress(UnknownTable):  # another process has dropped the table
                 self._store.truncate(table, before=mark)
-                self.settle_scan(table, mark)
+                self.complete_scan(table, mark)
 
     def drop(self, table: TableRef, force: bool = False) -> None:
         """Drop a table. For a dropped table with data left, finish the interrupted drop."""

@@ -298,7 +298,7 @@ class TokenHistogram:
 
     def __init__(self, most_ranges: int = 4_096) -> None:
         if most_ranges < 1:
-            raise BadValue("most_ranges", f"{most_ranges} is too low; give at least 1")
+            raise BadValue("most_ranges", f"is {most_ranges}; it must be at least 1")
         self._most = most_ranges
         self._bits = RING_BITS
         self._deleted: Counter[int] = Counter()

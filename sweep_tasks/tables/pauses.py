@@ -60,7 +60,7 @@ class Pauses:
         self._clock = clock or SystemClock()
         self._journal = Journal(store, clock)
 
-    def standing(self) -> Paused:
+    def current(self) -> Paused:
         """Return all current pauses with one read."""
         found = {
             cell.column: Pause(*json.loads(value)) for cell, value in self._store.read_rows(PAUSES, [_ROW]).items()
@@ -95,7 +95,7 @@ class Pauses:
 
     def check(self, table: TableRef | None = None) -> None:
         """Raise an error with the code `paused` if everything is paused, or this table is."""
-        everything, tables = self.standing()
+        everything, tables = self.current()
         for what, pause in ((None, everything), (table, tables.get(table) if table else None)):
             if pause:
                 resume = f"'sweepflow resume {what or '--everything'}'"

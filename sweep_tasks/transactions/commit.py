@@ -89,7 +89,11 @@ class TransactionProtections:
             except NotFound:
                 log.info("a protection was already released by another process", record=record.id)
             except StoreError as error:
-                log.warning("a protection is left to the reconciliation", record=record.id, reason=error.code)
+                log.warning(
+                    "a protection could not be completed now; the next reconciliation completes it",
+                    record=record.id,
+                    reason=error.code,
+                )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from sweep_tasks.model import (
     checked_name,
 )
 from sweep_tasks.protection.catalog import Tracker
-from sweep_tasks.store.contract import EVERYWHERE, CellPage, Page, Store, Stretch, every
+from sweep_tasks.store.contract import EVERYWHERE, CellPage, Page, ScanRange, Store, every
 from sweep_tasks.transactions.outcomes import ABORTED, Writers
 
 ValuePage = Page[tuple[Cell, bytes], Cell]
@@ -141,15 +141,15 @@ class Snapshot(Reader):
         columns: ColumnChoice = EVERYTHING,
         limit: int | None = None,
         after: Cell | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> CellPage:
         """Return a page of cells with their versions, whose start timestamps show whether a cell has changed.
 
-        It is read from the whole table, or from a stretch if several processes read the table at once.
+        It is read from the whole table, or from a scan_range if several processes read the table at once.
         """
         ref = self._readable(as_table(table))
         store, most = self._reading.store, limit or self._reading.page_cells
-        page = self._seen(ref, [rows], lambda: store.scan(ref, self.at, rows, columns, most, after, stretch))
+        page = self._seen(ref, [rows], lambda: store.scan(ref, self.at, rows, columns, most, after, scan_range))
         return Page([(cell, version) for cell, version in page.items if not version.is_delete], page.resume)
 
     def check_readable(self, table: TableRef | str) -> None:
@@ -221,7 +221,7 @@ class Snapshot(Reader):
         threshold only an accepted protection allows the read, and a lone sentinel shows that versions were removed
         nevertheless. Below the mark every read fails.
         """
-        known = self._reading.announcements.settle([table])[table]
+        known = self._reading.announcements.resolve([table])[table]
         threshold = known.for_readers
         if self.at < threshold:
             gone = lone_sentinel or self.at < known.mark

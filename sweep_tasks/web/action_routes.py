@@ -107,7 +107,7 @@ What = Annotated[str, Form()]
 @router.get("/pauses/new", dependencies=[Depends(may_act)])
 def pause_form(request: Request, token: Token) -> Response:
     with opened_store() as (store, _):
-        everything, paused = Pauses(store).standing()
+        everything, paused = Pauses(store).current()
         tables = [str(table) for table in sorted(Catalog(store).list()) if table not in paused]
     return render_form(request, token, "pause", {"tables": tables, "everything": everything is None})
 
@@ -126,10 +126,10 @@ def pause(request: Request, user: GetUserDep, form: FormNumber, what: What, reas
 @router.get("/pauses/resume", dependencies=[Depends(may_act)])
 def resume_form(request: Request, token: Token, what: str) -> Response:
     with opened_store() as (store, _):
-        everything, tables = Pauses(store).standing()
+        everything, tables = Pauses(store).current()
     table = _table(what)
-    standing = everything if table is None else tables.get(table)
-    return render_form(request, token, "resume", {"what": what, "pause": standing})
+    existing = everything if table is None else tables.get(table)
+    return render_form(request, token, "resume", {"what": what, "pause": existing})
 
 
 @router.post("/pauses/resume", dependencies=ACTION)

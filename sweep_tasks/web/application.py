@@ -32,7 +32,7 @@ from sweep_tasks.logs import guard_logs
 from sweep_tasks.texts import printable
 from sweep_tasks.web import action_routes, assets, compaction, overview, runs
 from sweep_tasks.web.rendering import rendered
-from sweep_tasks.web.rights import may_look
+from sweep_tasks.web.rights import may_view
 
 # --- concurrent requests ----------------------------------------------------------------------------------------------
 # Most requests read the store, each in one of the forty threads that Airflow's server has for everything it serves. A
@@ -230,7 +230,7 @@ def page_app() -> FastAPI:
     guard_logs()
     app = FastAPI(
         title="sweepflow",
-        dependencies=[Depends(admitted), Depends(may_look)],
+        dependencies=[Depends(admitted), Depends(may_view)],
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

@@ -84,7 +84,7 @@ class NodeRound(NamedTuple):
     report: RoundReport | None = None
 
 
-class Reported(NamedTuple):
+class ReportedRun(NamedTuple):
     """The run, the round on each of its nodes, and how many nodes are left out."""
 
     run: DagRun | None
@@ -196,7 +196,7 @@ class XComEntry(NamedTuple):
         return self.task_id.rpartition(".")[2]
 
 
-async def _last_reported(airflow: AsUser) -> Reported:
+async def _last_reported(airflow: AsUser) -> ReportedRun:
     """Return the newest run with a report; if there is none, the newest that has measured."""
     measured: tuple[DagRun, list[XComEntry]] | None = None
     for run in await dag_runs(airflow, COMPACTION, (), _RUNS):
@@ -205,7 +205,7 @@ async def _last_reported(airflow: AsUser) -> Reported:
             return await _read(airflow, run, entries)
         if entries and measured is None:
             measured = run, entries
-    return await _read(airflow, *measured) if measured else Reported(None, [])
+    return await _read(airflow, *measured) if measured else ReportedRun(None, [])
 
 
 async def _entries(airflow: AsUser, run: DagRun) -> list[XComEntry]:
@@ -223,7 +223,7 @@ async def _entries(airflow: AsUser, run: DagRun) -> list[XComEntry]:
             return [entry for entry in found if entry.step in _STEPS]
 
 
-async def _read(airflow: AsUser, run: DagRun, entries: list[XComEntry]) -> Reported:
+async def _read(airflow: AsUser, run: DagRun, entries: list[XComEntry]) -> ReportedRun:
     groups = list(dict.fromkeys(entry.group for entry in entries))
     shown = set(groups[:MOST_NODES])
     results: dict[str, dict[str, Any]] = {}
@@ -232,7 +232,7 @@ async def _read(airflow: AsUser, run: DagRun, entries: list[XComEntry]) -> Repor
             path = f"{_tasks(run)}/{segment(entry.task_id)}/xcomEntries/{_RESULT}"
             found = await airflow.call("GET", path, map_index=entry.map_index, deserialize=False, stringify=False)
             results.setdefault(entry.group, {})[entry.step] = found["value"]
-    return Reported(run, [parse_round(each) for each in results.values()], len(groups) - len(shown))
+    return ReportedRun(run, [parse_round(each) for each in results.values()], len(groups) - len(shown))
 
 
 def _tasks(run: DagRun) -> str:

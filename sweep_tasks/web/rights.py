@@ -79,7 +79,7 @@ def act_once(store: Store, form: str, what: str) -> Iterator[None]:
 # browser sends Airflow's login cookie with requests that another site makes it send. So an action also needs a token
 # that only our page can have shown to that user, and, if the browser says where the request comes from, our own origin.
 
-may_look = requires_access_dag("GET", param_dag_id=TARGETED_SWEEP)
+may_view = requires_access_dag("GET", param_dag_id=TARGETED_SWEEP)
 may_act = requires_access_dag("PUT", param_dag_id=TARGETED_SWEEP)
 may_release = requires_access_dag("PUT", param_dag_id=PROTECTED_TIMESTAMPS)
 

@@ -29,9 +29,9 @@ from sweep_tasks.orchestration.pools import compaction_pool, pools_document
 DAG_FILES = [file for file in dag_folder().glob("*.py") if file.stem != "__init__"]
 DESCRIBE = Path(__file__).with_name("describe_dags.py")
 SHARDS = 3
-LANES = 3
+SLOTS = 3
 NODES = ("one", "10.0.0.2")
-LANE = f"{LEGACY_SWEEP}.lane_"
+SLOT = f"{LEGACY_SWEEP}.slot_"
 DUPLICATE_MESSAGE = {f"{PROTECTED_TIMESTAMPS}.check", f"{COMPACTION}.check"}
 """Tasks that are not worth another try."""
 
@@ -57,7 +57,7 @@ def in_fresh_interpreter(home: Path, *arguments: str) -> str:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/none.db",
         "SWEEPFLOW_SHARDS": str(SHARDS),
-        "SWEEPFLOW_LEGACY_LANES": str(LANES),
+        "SWEEPFLOW_LEGACY_SLOTS": str(SLOTS),
         "SWEEPFLOW_STORE": "sqlite:////nowhere/at/all.db",
         "SWEEPFLOW_COMPACTION_NODES": json.dumps({node: {"data": "/nowhere"} for node in NODES}),
     }
@@ -81,7 +81,7 @@ def test_every_task_has_an_owner_a_pool_retries_a_time_limit_and_a_word_of_expla
         assert task["owner"] == "sweepflow", name
         assert (task["retries"] > 0) is (name not in DUPLICATE_MESSAGE), name
         assert task["backoff"] > 1, name
-        assert bool(task["timeout"]) is not name.startswith(LANE), name
+        assert bool(task["timeout"]) is not name.startswith(SLOT), name
         assert task["doc"], name
         assert task["pool"], name
 
@@ -125,17 +125,17 @@ def test_each_scan_slot_has_its_own_pool_that_the_command_creates(
 ) -> None:
     dag = found["dags"][LEGACY_SWEEP]
     tasks = dag["tasks"]
-    lanes = [f"lane_{lane}" for lane in range(LANES)]
+    slots = [f"slot_{slot}" for slot in range(SLOTS)]
     assert dag["catchup"] is False
     assert {name: task["downstream"] for name, task in tasks.items()} == {
-        "choose": lanes,
-        **{lane: ["announce_tombstones", "finish"] for lane in lanes},
+        "choose": slots,
+        **{slot: ["announce_tombstones", "finish"] for slot in slots},
         "announce_tombstones": ["finish"],
         "finish": [],
     }
-    pools = [tasks[name]["pool"] for name in lanes]
-    assert len(set(pools)) == LANES
-    assert set(pools) == set(pools_document(SHARDS, LANES)) - set(pools_document(SHARDS))
+    pools = [tasks[name]["pool"] for name in slots]
+    assert len(set(pools)) == SLOTS
+    assert set(pools) == set(pools_document(SHARDS, SLOTS)) - set(pools_document(SHARDS))
     assert not any(task["mapped"] for task in tasks.values())
 
 

@@ -67,8 +67,8 @@ def test_a_missing_pool_fails_the_first_task_and_a_command_creates_it(
                 [SWEEPFLOW, "airflow", "pools", "--json"], env=airflow.environment, capture_output=True, text=True
             )
             assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["pools"] == list(pools_document(2, lanes=2))
-    assert {name: pool["slots"] for name, pool in pools_document(2, lanes=2).items()} == airflow.pool_slots()
+    assert json.loads(done.stdout)["pools"] == list(pools_document(2, scan_slots=2))
+    assert {name: pool["slots"] for name, pool in pools_document(2, scan_slots=2).items()} == airflow.pool_slots()
 
 
 def test_a_missing_spark_connection_fails_the_first_task(airflow: LocalAirflow, queued: QueuedStore) -> None:

@@ -13,19 +13,19 @@ from sweep_tasks.config import Settings
 from sweep_tasks.journal.journal import Journal
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.priority import Why
-from sweep_tasks.legacy.progress import Runs, RunState, Standing
+from sweep_tasks.legacy.progress import RunProgress, Runs, RunState
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.names import LEGACY_SWEEP
-from sweep_tasks.orchestration.scanning import CHOOSE, SCAN, TURNS, lane_of, lane_task
+from sweep_tasks.orchestration.scanning import CHOOSE, PLANS, SCAN, slot_of, slot_task
 from tests.airflow.logs import failures, with_code
 from tests.airflow.queued import CELLS, TABLES, QueuedStore
 
 pytestmark = pytest.mark.timeout(900)
 
 CONSERVATIVE, THOROUGH = SweepStrategy.CONSERVATIVE, SweepStrategy.THOROUGH
-LANES = Settings().legacy_lanes
+SLOTS = Settings().legacy_slots
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +42,8 @@ def run(airflow: LocalAirflow, expected: str, note: str | None = None, **form: A
     return run_id
 
 
-def lane(strategy: SweepStrategy) -> str:
-    return lane_task(lane_of(TABLES[strategy], LANES))
+def slot(strategy: SweepStrategy) -> str:
+    return slot_task(slot_of(TABLES[strategy], SLOTS))
 
 
 def test_a_requested_table_is_scanned_and_then_the_remaining_tables_in_rotation(
@@ -52,9 +52,9 @@ def test_a_requested_table_is_scanned_and_then_the_remaining_tables_in_rotation(
     for strategy in (CONSERVATIVE, THOROUGH):
         queued.write(strategy, 0, 3)
     requested = run(airflow, "success", note="it is late", table=str(TABLES[THOROUGH]), batch=7)
-    [summary] = airflow.xcom(LEGACY_SWEEP, requested, lane(THOROUGH))
+    [summary] = airflow.xcom(LEGACY_SWEEP, requested, slot(THOROUGH))
     assert (summary["engine"], summary["deleted"], summary["stopped"]) == ("spark", 2 * CELLS, None)
-    scan = airflow.xcom(LEGACY_SWEEP, requested, lane(THOROUGH), key=SCAN)
+    scan = airflow.xcom(LEGACY_SWEEP, requested, slot(THOROUGH), key=SCAN)
     assert scan == {"table": str(TABLES[THOROUGH]), "run": summary["run"]}, "reported before the end of the scan"
     note = Journal(queued.store).last()[0]
     assert (note.by, note.what, note.about, note.outcome) == ("admin", "legacy sweep", str(TABLES[THOROUGH]), "done")
@@ -62,17 +62,19 @@ def test_a_requested_table_is_scanned_and_then_the_remaining_tables_in_rotation(
     assert queued.versions(THOROUGH, 0) == {(False, 1)}
     assert queued.versions(CONSERVATIVE, 0) == {(False, 3)}
     states = airflow.task_states(LEGACY_SWEEP, requested)
-    skipped = {lane_task(other) for other in range(LANES) if lane_task(other) != lane(THOROUGH)}
+    skipped = {slot_task(other) for other in range(SLOTS) if slot_task(other) != slot(THOROUGH)}
     nothing_to_announce = {"announce_tombstones"}
     assert {name for name, state in states.items() if state == "skipped"} == skipped | nothing_to_announce
 
     scheduled = run(airflow, "success")
-    turns = [turn for each in airflow.xcom(LEGACY_SWEEP, scheduled, CHOOSE, key=TURNS).values() for turn in each]
-    assert [turn[:2] for turn in turns] == [[str(TABLES[CONSERVATIVE]), Why.NEVER_SCANNED.label]]
+    scans = [
+        each_scan for each in airflow.xcom(LEGACY_SWEEP, scheduled, CHOOSE, key=PLANS).values() for each_scan in each
+    ]
+    assert [each_scan[:2] for each_scan in scans] == [[str(TABLES[CONSERVATIVE]), Why.NEVER_SCANNED.label]]
     log = airflow.log(LEGACY_SWEEP, scheduled, CHOOSE)
     assert str(TABLES[CONSERVATIVE]) in log
     assert str(TABLES[THOROUGH]) not in log, "it was scanned not long ago"
-    [summary] = airflow.xcom(LEGACY_SWEEP, scheduled, lane(CONSERVATIVE))
+    [summary] = airflow.xcom(LEGACY_SWEEP, scheduled, slot(CONSERVATIVE))
     assert summary["table"] == str(TABLES[CONSERVATIVE])
     assert queued.versions(CONSERVATIVE, 0) == {(True, 1)}
 
@@ -85,27 +87,27 @@ def test_a_killed_scan_releases_its_run_and_the_rotation_does_not_wait_for_its_s
     form: dict[str, Any] = {"table": str(TABLES[THOROUGH]), "batch": 2}
     first = airflow.trigger(LEGACY_SWEEP, form)
 
-    def standing() -> Standing | None:
-        found = Runs(queued.store).standing(TABLES[THOROUGH])
+    def existing() -> RunProgress | None:
+        found = Runs(queued.store).progress(TABLES[THOROUGH])
         return found if found and found.counts.versions else None
 
-    airflow.wait("a page of the scan", standing)
+    airflow.wait("a page of the scan", existing)
     scheduled = run(airflow, "success")
-    busy = with_code(airflow, LEGACY_SWEEP, scheduled, CHOOSE, "lane_in_use")
-    assert [line["lane"] for line in busy] == [lane(THOROUGH)]
-    assert airflow.task_states(LEGACY_SWEEP, scheduled)[lane(THOROUGH)] == "skipped"
+    busy = with_code(airflow, LEGACY_SWEEP, scheduled, CHOOSE, "slot_in_use")
+    assert [line["slot"] for line in busy] == [slot(THOROUGH)]
+    assert airflow.task_states(LEGACY_SWEEP, scheduled)[slot(THOROUGH)] == "skipped"
 
     airflow.api("PATCH", f"/dags/{LEGACY_SWEEP}/dagRuns/{first}", {"state": "failed"})
 
-    def let_go() -> Standing | None:
-        found = standing()
+    def released() -> RunProgress | None:
+        found = existing()
         return found if found and found.run.state is RunState.PAUSED else None
 
-    left = airflow.wait("the run to be released", let_go)
+    left = airflow.wait("the run to be released", released)
     assert left.run.why == "interrupted"
     settings_file.write_text(queued.settings_file())
     again = run(airflow, "success", **form)
-    [summary] = airflow.xcom(LEGACY_SWEEP, again, lane(THOROUGH))
+    [summary] = airflow.xcom(LEGACY_SWEEP, again, slot(THOROUGH))
     assert (summary["run"], summary["attempt"], summary["stopped"]) == (left.run.id, 2, None)
     assert queued.versions(THOROUGH, 0) == {(False, 1)}
 
@@ -114,9 +116,9 @@ def test_an_active_run_and_a_missing_table_are_named(airflow: LocalAirflow, queu
     queued.write(THOROUGH, 0, 2)
     LegacySweep(queued.store, Settings(), SystemClock(), "ada at host-7").start(LegacyOrder(TABLES[THOROUGH]))
     refused = run(airflow, "failed", table=str(TABLES[THOROUGH]))
-    assert failures(airflow, LEGACY_SWEEP, refused, lane(THOROUGH)) == [("exists", None, None)]
-    assert "ada at host-7" in airflow.log(LEGACY_SWEEP, refused, lane(THOROUGH))
-    assert airflow.task_instances(LEGACY_SWEEP, refused)[lane(THOROUGH)]["try_number"] == 1
+    assert failures(airflow, LEGACY_SWEEP, refused, slot(THOROUGH)) == [("exists", None, None)]
+    assert "ada at host-7" in airflow.log(LEGACY_SWEEP, refused, slot(THOROUGH))
+    assert airflow.task_instances(LEGACY_SWEEP, refused)[slot(THOROUGH)]["try_number"] == 1
     assert queued.versions(THOROUGH, 0) == {(False, 2)}
     unknown = run(airflow, "failed", table="app.nowhere")
     assert failures(airflow, LEGACY_SWEEP, unknown, CHOOSE) == [("unknown_table", None, None)]

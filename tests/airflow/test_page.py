@@ -165,7 +165,7 @@ def test_an_operator_sees_what_is_late_and_does_something_about_it(
         operator.page.wait_for_url(re.compile(f"/dags/{TARGETED_SWEEP}"))
 
     assert ProtectionCatalog(lagging.store).records() == []
-    assert Pauses(lagging.store).standing() == (None, {})
+    assert Pauses(lagging.store).current() == (None, {})
     notes = [(note.by, note.what, note.about, note.reason, note.outcome) for note in Journal(lagging.store).last()]
     assert [note for note in notes if note[0] == "admin"] == [
         ("admin", "resume", "app.conservative", "seen enough", "done"),

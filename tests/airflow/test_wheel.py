@@ -16,7 +16,7 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.orchestration.airflow_api import AirflowApi
 from sweep_tasks.orchestration.names import PREFIX, SCHEDULED
-from sweep_tasks.orchestration.pools import lane_pools, pool_names
+from sweep_tasks.orchestration.pools import pool_names, scan_pools
 from tests.support.wheel import build_wheel, install_beside, run
 
 pytestmark = pytest.mark.timeout(900)
@@ -75,7 +75,7 @@ def test_a_local_airflow_is_complete_when_reported_ready_and_a_signal_ends_all_o
         with AirflowApi(reported["address"], reported["user"], reported["password"]) as api:
             states = [api.call("GET", f"/dags/{each}") for each in SCHEDULED]
             assert [(each["is_paused"], each["has_import_errors"]) for each in states] == [(True, False)] * len(states)
-            assert api.pool_slots() == dict.fromkeys([*pool_names(1), *lane_pools(Settings().legacy_lanes)], 1)
+            assert api.pool_slots() == dict.fromkeys([*pool_names(1), *scan_pools(Settings().legacy_slots)], 1)
             plugins = api.call("GET", "/plugins/importErrors")
             assert plugins["import_errors"] == []
         assert httpx.get(f"{reported['address']}{PREFIX}/").status_code == 401, (

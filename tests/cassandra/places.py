@@ -82,14 +82,14 @@ def empty(store: CassandraStore) -> None:
         f'UPDATE {store.connection.address.keyspace}."{CATALOG}" SET generation = %s, metadata = null'
         " WHERE scope = 'tables' AND name = %s IF EXISTS"
     )
-    standing = {table: row for table, row in store.catalog_rows().items() if not table.is_system}
+    existing = {table: row for table, row in store.catalog_rows().items() if not table.is_system}
     cells = [full_name(store, each) for each, metadata in SYSTEM_TABLES.items() if metadata.layout is Layout.CELLS]
-    cells += [full_name(store, table) for table, row in standing.items() if not row.is_gone]
+    cells += [full_name(store, table) for table, row in existing.items() if not row.is_gone]
     others = [full_name(store, each) for each, metadata in SYSTEM_TABLES.items() if metadata.layout is Layout.REGISTERS]
     looks = execute_concurrent(session, [(f"SELECT key FROM {name} LIMIT 1", ()) for name in others])
     filled = [name for name, (_, rows) in zip(others, looks, strict=True) if rows.one()]
     execute_concurrent(session, [(f"TRUNCATE {name}", ()) for name in cells + filled], concurrency=8)
-    for table, row in standing.items():
+    for table, row in existing.items():
         session.execute(forget, (row.incarnation if row.is_gone else row.incarnation - 1, str(table)))
         store.catalog.forget(table)
 

@@ -202,10 +202,10 @@ def small(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sm
         chosen = [str(table) for table in tables.values()]
         measured = rounds.measure(settings, "far", chosen)
         planned = rounds.plan(settings, "far", measured)
-        files, contents = {kind: standing(place, store, each) for kind, each in tables.items()}, read_all(store, tables)
+        files, contents = {kind: existing(place, store, each) for kind, each in tables.items()}, read_all(store, tables)
         done = rounds.compact(settings, "far", planned)
         names = {kind: f"{place.keyspace}.{physical_name(store, each)}" for kind, each in tables.items()}
-        after = {kind: standing(place, store, each) for kind, each in tables.items()}
+        after = {kind: existing(place, store, each) for kind, each in tables.items()}
         report = rounds.report(measured, planned, done, rounds.measure(settings, "far", chosen))
         yield Small(
             store, tables, contents, files, after, elsewhere, measured.document(), planned.document(), done.document(),
@@ -238,12 +238,12 @@ def fill_small(place: Place, store: CassandraStore, tables: dict[str, TableRef],
 def release_levels(place: Place, store: CassandraStore, table: TableRef) -> None:
     """The server puts its files into levels as soon as it has two, and would leave no tombstone in them had gc_grace
     passed by then."""
-    alone = eventually(lambda: len(standing(place, store, table)) == 1, patience_s=120)
+    alone = eventually(lambda: len(existing(place, store, table)) == 1, patience_s=120)
     assert alone, "it is the server that compacts these"
     session_of(store).execute(f"ALTER TABLE {full_name(store, table)} WITH gc_grace_seconds = 0")
 
 
-def standing(place: Place, store: CassandraStore, table: TableRef) -> list[str]:
+def existing(place: Place, store: CassandraStore, table: TableRef) -> list[str]:
     folder = place.cluster.data_folder(1)
     return [str(each.data) for each in sstables_of([folder], place.keyspace, physical_name(store, table))]
 
@@ -300,10 +300,10 @@ def test_several_files_of_levels_become_one_of_level_0_as_the_budget_has_it(plac
     with place.opened() as store:
         table = TableRef.parse("small.several")
         fill_small(place, store, {"levels": table}, {"levels": LCS_OFF})
-        before = standing(place, store, table)
+        before = existing(place, store, table)
         place.cluster.nodetool(1, "compact", "--user-defined", *before)
         wait_until_removed([SSTable.at(Path(file)) for file in before])
-        (created,) = standing(place, store, table)
+        (created,) = existing(place, store, table)
         node = Node.named(settings_for(place, Path("unused")), "node1")
         assert metadata_of(node, [Path(created)])[Path(created)].level == 0
         Catalog(store).drop(table, force=True)
@@ -355,7 +355,7 @@ def test_the_command_distinguishes_its_own_files_from_later_flushes_and_a_larger
             return dict(found)
 
         blind = json.dumps({"one": {**described, "sstabledump": "sh -c 'exit 127'"}})
-        files = standing(place, store, table)
+        files = existing(place, store, table)
         report = command("run", nodes=blind, code=1)["report"]
         assert report["sentence_codes"][0] == "unreadable"
         unreadable = [{"kind": "unreadable", "file": file, "reason": "exit_127"} for file in files]
@@ -365,10 +365,10 @@ def test_the_command_distinguishes_its_own_files_from_later_flushes_and_a_larger
         kept = command("run")
         assert kept["done"]["compactions"] == []
         assert {each["blocker"] for each in kept["done"]["blocked"]} == {"too_large"}
-        let_go = command("run", "--budget", "1000000")
-        (compaction,) = let_go["done"]["compactions"]
+        larger_budget = command("run", "--budget", "1000000")
+        (compaction,) = larger_budget["done"]["compactions"]
         assert (compaction["outcome"], compaction["dropped"], len(compaction["created"])) == ("done", TOMBSTONES, 1)
-        assert (let_go["report"]["dropped"], let_go["report"]["tombstones"]["after"]) == (TOMBSTONES, 600)
+        assert (larger_budget["report"]["dropped"], larger_budget["report"]["tombstones"]["after"]) == (TOMBSTONES, 600)
         assert read_all(store, {"unified": table}) == contents
         Catalog(store).drop(table, force=True)
 

@@ -9,7 +9,7 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.cassandra.store import CassandraStore
 from tests.support.clock import PatientClock
 from tests.unit.store.test_contract import *  # noqa: F403
-from tests.unit.store.test_stretches import *  # noqa: F403
+from tests.unit.store.test_scan_ranges import *  # noqa: F403
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""First contact with a store on a real Cassandra, whose tables are sampled by stretches of the ring."""
+"""First contact with a store on a real Cassandra, whose tables are sampled by scan_ranges of the ring."""
 
 from __future__ import annotations
 

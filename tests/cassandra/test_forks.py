@@ -24,13 +24,13 @@ def test_a_child_opens_its_own_session_and_the_parent_continues_undisturbed(
     cassandra.create_table(TABLE, TableMetadata())
     manager = TransactionManager(cassandra)
     taken = [manager.timestamps.fresh()]
-    standing = cassandra.tables([TABLE])
+    existing = cassandra.tables([TABLE])
     over = threading.Event()
     answers: list[bool] = []
 
     def read_on() -> None:
         while not over.is_set():
-            answers.append(cassandra.tables([TABLE]) == standing)
+            answers.append(cassandra.tables([TABLE]) == existing)
 
     def work() -> list[int]:
         with manager.transaction() as tx:

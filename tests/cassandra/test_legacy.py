@@ -90,6 +90,6 @@ def test_a_cell_of_many_pages_is_swept_and_its_marker_is_removed_last(watched: t
     assert counted.tally.tombstones == summary.counts.tombstones > 0, (
         "what scans delete is counted for compactions, too"
     )
-    standing = Runs(store).standing(TABLE)
-    assert standing
-    assert (standing.done, len(standing.ranges)) == (4, 4)
+    existing = Runs(store).progress(TABLE)
+    assert existing
+    assert (existing.done, len(existing.ranges)) == (4, 4)

@@ -65,8 +65,8 @@ def test_an_update_that_would_change_nothing_reads_the_current_value_first(
 
 
 def test_an_error_names_the_stored_value_and_not_the_expected_one(place: Place, cassandra: CassandraStore) -> None:
-    def two_at_least(standing: bytes | None) -> bytes:
-        if standing == b"9":
+    def two_at_least(existing: bytes | None) -> bytes:
+        if existing == b"9":
             raise ValueError("there are nine already")
         return b"2"
 
@@ -93,6 +93,6 @@ def test_of_many_processes_that_put_a_register_one_succeeds(place: Place, cassan
     with place.opened() as other, ThreadPoolExecutor(8) as pool:
         stores = [cassandra, other] * 4
         wanted = [(store, b"%d" % number) for number, store in enumerate(stores)]
-        standing = list(pool.map(lambda each: each[0].put_if_absent(TRANSACTIONS, {A: each[1]})[A], wanted))
-    assert len(set(standing)) == 1
-    assert cassandra.read(TRANSACTIONS, [A]) == {A: standing[0]}
+        existing = list(pool.map(lambda each: each[0].put_if_absent(TRANSACTIONS, {A: each[1]})[A], wanted))
+    assert len(set(existing)) == 1
+    assert cassandra.read(TRANSACTIONS, [A]) == {A: existing[0]}

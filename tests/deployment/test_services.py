@@ -12,7 +12,7 @@ import pytest
 
 from spark_jobs.environment import spark_submit
 from sweep_tasks.orchestration.airflow_api import AirflowApi
-from sweep_tasks.orchestration.pools import lane_pools, pool_names, pool_problem
+from sweep_tasks.orchestration.pools import pool_names, pool_problem, scan_pools
 from tests.deployment.checks import deployment_settings
 from tests.deployment.compose import DOCKERFILE, Deployment, generated_variables, installed_airflow, load
 from tests.deployment.stage import HERE, PATIENCE_S, Stage
@@ -76,7 +76,7 @@ def test_the_first_start_leaves_a_store_pools_and_logins(deployment: Deployment,
         assert given["host"] == address
         with AirflowApi(given["host"], given["login"], given["password"]) as task:
             settings = deployment_settings()
-            pools = [*pool_names(settings.shards), *lane_pools(settings.legacy_lanes)]
+            pools = [*pool_names(settings.shards), *scan_pools(settings.legacy_slots)]
             assert pool_problem(pools, task.pool_slots()) is None
     assert (tmp_path / "airflow" / "passwords.json").stat().st_mode & 0o077 == 0
     assert deployment.variables["AIRFLOW_ADMIN_PASSWORD"] not in (tmp_path / "airflow-apiserver.log").read_text()

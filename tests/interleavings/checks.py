@@ -192,7 +192,7 @@ class Checks:
         catalog = protections(left)
         for _ in range(_ROUNDS):
             for each in catalog.records():
-                catalog.settle(each, CommitTable(left).abort)
+                catalog.resolve(each, CommitTable(left).abort)
         for each in catalog.records():
             assert each.state is State.ACCEPTED, f"{each} was settled"
             assert each.held_ts is None, f"{each} was settled"

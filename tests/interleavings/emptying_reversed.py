@@ -110,7 +110,7 @@ def it_is_deleted_before_it_is_decided(patch: Patch) -> None:
 
 @found_in("truncate and read twice")
 def a_reader_does_not_mind_an_announcement(patch: Patch) -> None:
-    patch.setattr(Announcements, "settle", lambda self, tables: self._thresholds.of_tables(tables))
+    patch.setattr(Announcements, "resolve", lambda self, tables: self._thresholds.of_tables(tables))
 
 
 @found_in("truncate and protect")
@@ -158,7 +158,7 @@ def a_reader_below_the_mark_is_admitted(patch: Patch) -> None:
     check = Snapshot._check_not_swept
 
     def lenient(self: Snapshot, table: TableRef, rows: Any, lone_sentinel: bool) -> Any:
-        known = self._reading.announcements.settle([table])[table]
+        known = self._reading.announcements.resolve([table])[table]
         return check(self, table, rows, lone_sentinel) if self.at >= known.mark else _WithoutMark(known.metadata)
 
     patch.setattr(Snapshot, "_check_not_swept", lenient)
@@ -175,8 +175,8 @@ def a_writer_does_not_mind_another_incarnation(patch: Patch) -> None:
     look = Committer._check_tables
 
     def blind(self: Committer, start: int, tables: Any) -> None:
-        standing = self.store.tables(tables.keys())
-        look(self, start, {table: standing.get(table, metadata) for table, metadata in tables.items()})
+        existing = self.store.tables(tables.keys())
+        look(self, start, {table: existing.get(table, metadata) for table, metadata in tables.items()})
 
     patch.setattr(Committer, "_check_tables", blind)
     a_table_created_again_has_no_mark(patch)

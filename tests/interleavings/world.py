@@ -147,7 +147,7 @@ def settle() -> Actor:
     def work(store: Store) -> None:
         outcomes = CommitTable(store).outcomes
         for each in protections(store).records():
-            protections(store).settle(each, outcomes)
+            protections(store).resolve(each, outcomes)
 
     return Actor("settle", work, settles=True)
 

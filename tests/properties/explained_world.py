@@ -182,7 +182,7 @@ class ExplainedWorld:
             Pauses(self.store, self.clock).pause(what, "an operator", "an inspection")
 
     def _paused(self) -> list[TableRef | None]:
-        everything, tables = Pauses(self.store).standing()
+        everything, tables = Pauses(self.store).current()
         return [*([None] if everything else []), *tables]
 
     def _resume(self, these: Iterable[TableRef | None]) -> None:

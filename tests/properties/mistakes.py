@@ -450,8 +450,8 @@ def an_unknown_commit_is_treated_as_an_abort(patch: Patch) -> None:
     """`tests/unit/sweep/test_engine.py` finds it directly."""
 
     def careless(self: CommitTable, starts: Collection[int]) -> dict[int, int]:
-        standing = original(self, starts)
-        return dict.fromkeys(standing, ABORTED)
+        existing = original(self, starts)
+        return dict.fromkeys(existing, ABORTED)
 
     original = CommitTable.abort
     patch.setattr(CommitTable, "abort", careless)

@@ -250,8 +250,8 @@ class SweptStore(Searched):
 
     @rule(table=st.sampled_from([None, *TABLES]), brink=up_to("put_if_absent", "compare_and_set"))
     def pause_or_resume(self, table: TableRef | None, brink: str | None) -> None:
-        standing = Pauses(self.shared).standing()
-        paused = standing.everything if table is None else standing.tables.get(table)
+        existing = Pauses(self.shared).current()
+        paused = existing.everything if table is None else existing.tables.get(table)
         if paused:
             self._start(lambda store: Pauses(store, self.clock).resume(table), brink)
         else:
@@ -461,7 +461,7 @@ class SweptStore(Searched):
         catalog = ProtectionCatalog(self.shared, SETTINGS, self.clock)
         for record in catalog.records():
             catalog.release(record.id)
-        paused = Pauses(self.shared).standing()
+        paused = Pauses(self.shared).current()
         for table in [*([None] if paused.everything else []), *paused.tables]:
             Pauses(self.shared).resume(table)
         for _ in range(2):

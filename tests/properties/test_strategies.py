@@ -38,8 +38,8 @@ def the_timestamp_of_a_change_is_taken_before_it_is_on_record(patch: Patch) -> N
 @MISTAKES.planted(ChangingAlone, after=45)
 def any_scan_settles_what_is_due(patch: Patch) -> None:
     patch.setattr(settling, "short_of", lambda *_, **__: None)
-    settle = Catalog.settle_scan
-    patch.setattr(Catalog, "settle_scan", lambda self, table, _: settle(self, table, 2**60))
+    settle = Catalog.complete_scan
+    patch.setattr(Catalog, "complete_scan", lambda self, table, _: settle(self, table, 2**60))
 
 
 def a_scan_does_not_wait_for_the_conservative_queue(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from spark_jobs.environment import LEGACY_SWEEP
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.errors import AlreadyExists
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import Runs, RunState, Standing
+from sweep_tasks.legacy.progress import RunProgress, Runs, RunState
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.metrics.tally import Tally
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
@@ -47,9 +47,9 @@ def swept_in_process(store: PastStore) -> dict[str, Any]:
         return LegacySweep(opened, store.settings, SystemClock()).sweep(order).document()
 
 
-def standing(store: PastStore) -> Standing:
+def existing(store: PastStore) -> RunProgress:
     with store.opened() as opened:
-        found = Runs(opened).standing(TABLE)
+        found = Runs(opened).progress(TABLE)
     assert found
     return found
 
@@ -67,10 +67,10 @@ def test_the_run_of_a_killed_driver_is_resumed_and_no_finished_range_is_scanned_
 
     # So slow that it is caught with some ranges done and some not.
     job = submit(jobs, store, {"ranges": 16, "owner": "tests"}, legacy_versions_per_s=200)
-    job.wait_for("a range that is done", lambda: _begun(store) and standing(store).done >= 2)
+    job.wait_for("a range that is done", lambda: _begun(store) and existing(store).done >= 2)
     _, left = psutil.wait_procs(job.kill(), PATIENCE_S)
     assert left == [], "something outlived its Java machine"
-    before = standing(store)
+    before = existing(store)
     done = [number for number, state in enumerate(before.ranges) if state.done]
     assert before.run.state is RunState.RUNNING
     assert 2 <= len(done) < len(before.ranges)

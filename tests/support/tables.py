@@ -10,5 +10,5 @@ from sweep_tasks.store import Store
 
 def set_mark(store: Store, table: TableRef, mark: int) -> None:
     """The row after a truncation at this timestamp that has removed nothing yet."""
-    standing = store.tables([table])[table]
-    assert store.alter_table(table, standing, replace(standing, mark=mark))
+    existing = store.tables([table])[table]
+    assert store.alter_table(table, existing, replace(existing, mark=mark))

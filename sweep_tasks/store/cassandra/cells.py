@@ -27,7 +27,7 @@ from sweep_tasks.model import (
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.requests import NO_LIMIT, Failed
 from sweep_tasks.store.cassandra.ring import token_of, tokens_of
-from sweep_tasks.store.contract import Stretch, chunks
+from sweep_tasks.store.contract import ScanRange, chunks
 
 _ROWS_AT_ONCE = 50
 """Rows with the same replicas in one request."""
@@ -103,12 +103,12 @@ class Cells:
         rows: Span,
         columns: ColumnChoice,
         after: Cell | None,
-        stretch: Stretch,
+        scan_range: ScanRange,
         limit: int,
     ) -> Iterator[Any]:
         """Yield each cell with its newest version, in the order of the ring; pages are fetched when needed."""
         below, limits = ("", []) if before == MAX_TS else (" AND column2 > ?", [~before])
-        for where, keys, resumed in self._parts(name, rows, after, stretch):
+        for where, keys, resumed in self._parts(name, rows, after, scan_range):
             chosen, choices = _within(_after(after.column, columns) if after and resumed else columns)
             query = (
                 f"SELECT key, column1, column2, value FROM {name} WHERE {where}{chosen}{below}"
@@ -117,7 +117,7 @@ class Cells:
             yield from self._fetch(query, [*keys, *choices, *limits], rows, limit)
 
     def scan_versions(
-        self, name: str, rows: Span, after: tuple[Cell, int] | None, stretch: Stretch, limit: int
+        self, name: str, rows: Span, after: tuple[Cell, int] | None, scan_range: ScanRange, limit: int
     ) -> Iterator[Any]:
         """Yield versions without values: `hashed` is the token of the value, which is the least only if it is empty."""
         query = "SELECT key, column1, column2, token(value) AS hashed FROM {t} WHERE {where}"
@@ -125,7 +125,7 @@ class Cells:
             (row, column), ts = after
             rest = query.format(t=name, where="key = ? AND column1 = ? AND column2 > ?")
             yield from self._fetch(rest, [row, column, ~ts], rows, limit)
-        for where, keys, resumed in self._parts(name, rows, after[0] if after else None, stretch):
+        for where, keys, resumed in self._parts(name, rows, after[0] if after else None, scan_range):
             chosen, choices = _within(_after(after[0].column, EVERYTHING) if after and resumed else EVERYTHING)
             yield from self._fetch(query.format(t=name, where=where + chosen), keys + choices, rows, limit)
 
@@ -136,13 +136,13 @@ class Cells:
         return (each for each in found if each.key in rows)
 
     def _parts(
-        self, name: str, rows: Span, after: Cell | None, stretch: Stretch
+        self, name: str, rows: Span, after: Cell | None, scan_range: ScanRange
     ) -> Iterator[tuple[str, list[Any], bool]]:
         """Yield the conditions of a scan, each with whether it is the row at which the scan resumes.
 
         A resumed scan has three parts: the rest of that row, other rows with the same token, then all later tokens.
         """
-        first, end = tokens_of(stretch)
+        first, end = tokens_of(scan_range)
         before_end, ends = ("", []) if end is None else (" AND token(key) < ?", [end])
         if rows.is_one:
             token = token_of(rows.start)

@@ -286,7 +286,7 @@ def _encryption(settings: Settings) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         raise BadValue(
             "setting cassandra_ca_file",
-            "or cassandra_cert_file, or its key, can't be loaded; check that the files exist and are PEM files",
+            "this file, cassandra_cert_file or its key can't be loaded; check that the files exist and are PEM files",
         ) from error
     return context
 

@@ -135,8 +135,8 @@ class Registers:
                     continue
             guessed, current = False, self._current(name, cell)
         raise StoreBusy(
-            "store: a register could not be updated, other writers changed it "
-            f"{retries.REGISTER_UPDATE.attempts} times meanwhile; retry later"
+            "store: a register could not be updated: other writers changed it "
+            f"{retries.REGISTER_UPDATE.attempts} times meanwhile; retry later, or with fewer concurrent writers"
         )
 
     def _current(self, name: str, cell: Cell) -> bytes | None:

@@ -16,7 +16,7 @@ from cassandra.cluster import Cluster
 from cassandra.metadata import Murmur3Token
 
 from sweep_tasks.model import LEAST_TOKEN
-from sweep_tasks.store.contract import Stretch
+from sweep_tasks.store.contract import ScanRange
 
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
 
@@ -29,21 +29,21 @@ def token_of(row: bytes) -> int:
     return token
 
 
-def equal_stretches(parts: int, since: bytes = b"") -> list[Stretch]:
-    """Split the ring, or the part from a row on, into equal stretches.
+def equal_ranges(parts: int, since: bytes = b"") -> list[ScanRange]:
+    """Split the ring, or the part from a row on, into equal ranges.
 
-    Tokens are hashes, so equal stretches have about the same number of rows.
+    Tokens are hashes, so equal ranges have about the same number of rows.
     """
     first = token_of(since) if since else LEAST_TOKEN
     tokens = LEAST_TOKEN + _TOKENS - first
     edges = sorted({first + tokens * number // parts for number in range(1, parts)} - {first})
-    return Stretch.between((_token.pack(edge) for edge in edges), _token.pack(first) if since else b"")
+    return ScanRange.between((_token.pack(edge) for edge in edges), _token.pack(first) if since else b"")
 
 
-def tokens_of(stretch: Stretch) -> tuple[int, int | None]:
-    """Return the first token of a stretch and its exclusive end; None if it extends to the last token."""
-    (first,) = _token.unpack(stretch.first) if stretch.first else (LEAST_TOKEN,)
-    (end,) = _token.unpack(stretch.end) if stretch.end else (None,)
+def tokens_of(scan_range: ScanRange) -> tuple[int, int | None]:
+    """Return the first token of a range and its exclusive end; None if it extends to the last token."""
+    (first,) = _token.unpack(scan_range.first) if scan_range.first else (LEAST_TOKEN,)
+    (end,) = _token.unpack(scan_range.end) if scan_range.end else (None,)
     return first, end
 
 

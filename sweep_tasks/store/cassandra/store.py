@@ -36,7 +36,7 @@ from sweep_tasks.store.cassandra.cells import Cells
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.requests import NoSuchTable
-from sweep_tasks.store.cassandra.ring import equal_stretches, token_of, tokens_of
+from sweep_tasks.store.cassandra.ring import equal_ranges, token_of, tokens_of
 from sweep_tasks.store.cassandra.schema import check
 from sweep_tasks.store.contract import (
     DEFAULT_PAGE,
@@ -46,8 +46,8 @@ from sweep_tasks.store.contract import (
     Change,
     Page,
     PhysicalTable,
+    ScanRange,
     Store,
-    Stretch,
     VersionPage,
 )
 
@@ -132,10 +132,10 @@ class CassandraStore(Store):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> CellPage:
         found = self._first(
-            table, limit + 1, lambda name: self.cells.scan(name, before, rows, columns, after, stretch, limit + 1)
+            table, limit + 1, lambda name: self.cells.scan(name, before, rows, columns, after, scan_range, limit + 1)
         )
         items = [(_cell(row), _version(row)) for row in found[:limit]]
         return Page(items, items[-1][0] if len(found) > limit else None)
@@ -146,24 +146,24 @@ class CassandraStore(Store):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> VersionPage:
         found = self._first(
-            table, limit + 1, lambda name: self.cells.scan_versions(name, rows, after, stretch, limit + 1)
+            table, limit + 1, lambda name: self.cells.scan_versions(name, rows, after, scan_range, limit + 1)
         )
         items = [StoredVersion(_cell(row), ~row.column2, row.hashed == LEAST_TOKEN) for row in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
 
-    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
-        return self._on(table, lambda _: equal_stretches(parts, since))
+    def scan_ranges(self, table: TableRef, parts: int, since: bytes = b"") -> list[ScanRange]:
+        return self._on(table, lambda _: equal_ranges(parts, since))
 
     def end_of(self, table: TableRef) -> bytes:
         """Return an open end: later rows are anywhere on the ring, not after all others."""
         return self._on(table, lambda _: b"")
 
-    def share_before(self, stretch: Stretch, row: bytes) -> float:
-        """Estimate by tokens, which are evenly distributed."""
-        first, end = tokens_of(stretch)
+    def share_before(self, scan_range: ScanRange, row: bytes) -> float:
+        """Return the share of the range before a row, estimated from its token: tokens are evenly distributed."""
+        first, end = tokens_of(scan_range)
         return (token_of(row) - first) / ((GREATEST_TOKEN if end is None else end) - first)
 
     def row_order(self, row: bytes) -> object:
@@ -184,24 +184,24 @@ class CassandraStore(Store):
         def put(names: dict[TableRef, str]) -> None:
             self.cells.put({names[table]: values for table, values in writes.items()}, ts, write_time())
 
-        self._on_all(list(writes), put)
+        self._with_physical_names(list(writes), put)
 
     def add_sentinels(self, table: TableRef, cells: Collection[Cell]) -> None:
-        self._covering(table, cells, self.cells.add_sentinels)
+        self._with_fresh_timestamp(table, cells, self.cells.add_sentinels)
 
     def delete_versions(self, table: TableRef, versions: Collection[tuple[Cell, int]]) -> None:
-        self._covering(table, versions, self.cells.delete_versions)
+        self._with_fresh_timestamp(table, versions, self.cells.delete_versions)
 
     def delete_ranges(self, table: TableRef, ranges: Collection[VersionRange]) -> None:
-        self._covering(table, ranges, self.cells.delete_ranges)
+        self._with_fresh_timestamp(table, ranges, self.cells.delete_ranges)
 
     def delete_rows(self, table: TableRef, rows: Collection[bytes]) -> None:
-        self._covering(table, rows, self.cells.delete_rows)
+        self._with_fresh_timestamp(table, rows, self.cells.delete_rows)
 
     def delete_everywhere(self, table: TableRef, ranges: Collection[VersionRange]) -> list[VersionRange]:
-        return self._covering(table, ranges, self.cells.delete_everywhere)
+        return self._with_fresh_timestamp(table, ranges, self.cells.delete_everywhere)
 
-    def _covering(
+    def _with_fresh_timestamp(
         self, table: TableRef, what: Collection[Any], action: Callable[[str, Collection[Any], int], Result]
     ) -> Result:
         """Call `action` with one fresh timestamp, taken now."""
@@ -262,9 +262,11 @@ class CassandraStore(Store):
         return self._on(table, lambda name: list(islice(scan(name), limit)))
 
     def _on(self, table: TableRef, call: Callable[[str], Result]) -> Result:
-        return self._on_all([table], lambda names: call(names[table]))
+        return self._with_physical_names([table], lambda names: call(names[table]))
 
-    def _on_all(self, tables: Collection[TableRef], call: Callable[[dict[TableRef, str]], Result]) -> Result:
+    def _with_physical_names(
+        self, tables: Collection[TableRef], call: Callable[[dict[TableRef, str]], Result]
+    ) -> Result:
         """Call with the physical names of tables.
 
         If a node does not know a physical table, the table was dropped, and its name is looked up again; or the table

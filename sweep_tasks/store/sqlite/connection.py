@@ -70,7 +70,7 @@ class _Held:
     def close(self) -> None:
         """Close the connection, and return only when it is closed, even if another thread closes it.
 
-        A child never closes a connection of its parent, not even when a store is finalised before it was told.
+        A child never closes a connection of its parent, not even when a store is finalised before it was informed.
         """
         if self.process == os.getpid():
             self.closed = True
@@ -123,7 +123,7 @@ class _Using:
         held.uses -= 1
 
 
-class _Creating(_Using):
+class _CreatingBlock(_Using):
     """A block with its own connection, which creates the file if necessary."""
 
     def take(self) -> _Held:
@@ -226,7 +226,7 @@ class Connections:
 
     def creating(self) -> AbstractContextManager[sqlite3.Connection]:
         """Return a block with its own connection, which creates the file if necessary."""
-        return _Creating(self)
+        return _CreatingBlock(self)
 
     def vacuum(self) -> None:
         with _Locking(self, "VACUUM", self._durability):

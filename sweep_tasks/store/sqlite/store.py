@@ -35,9 +35,9 @@ from sweep_tasks.store.contract import (
     CellPage,
     Change,
     Page,
+    ScanRange,
     Size,
     Store,
-    Stretch,
     Vacuumed,
     VacuumMethod,
     VersionPage,
@@ -208,14 +208,14 @@ class SQLiteStore(Store):
         columns: ColumnChoice = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: Cell | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> CellPage:
         # A bare column next to max() comes from the row with the maximum: documented SQLite behaviour.
         query = (
             "SELECT row, col, max(ts), value FROM {name} WHERE ts < ? AND {where}"
             " GROUP BY row, col ORDER BY row, col LIMIT ?"
         )
-        parts = scan_parts(stretch.of_rows(rows), columns, after)
+        parts = scan_parts(scan_range.of_rows(rows), columns, after)
         found = self._fetch_parts(table, query, [(where, [before, *bounds]) for where, bounds in parts], limit + 1)
         items = [(Cell(row, column), Version(ts, value)) for row, column, ts, value in found[:limit]]
         return Page(items, items[-1][0] if len(found) > limit else None)
@@ -226,11 +226,11 @@ class SQLiteStore(Store):
         rows: Span = EVERYTHING,
         limit: int = DEFAULT_PAGE,
         after: tuple[Cell, int] | None = None,
-        stretch: Stretch = EVERYWHERE,
+        scan_range: ScanRange = EVERYWHERE,
     ) -> VersionPage:
         # length() of a blob reads only its header, so large values are not loaded.
         query = "SELECT row, col, ts, length(value) = 0 FROM {name} WHERE {where} ORDER BY row, col, ts DESC LIMIT ?"
-        parts = scan_parts(stretch.of_rows(rows), EVERYTHING, after[0] if after else None)
+        parts = scan_parts(scan_range.of_rows(rows), EVERYTHING, after[0] if after else None)
         if after:
             cell, ts = after
             parts.insert(0, ("row = ? AND col = ? AND ts < ?", [cell.row, cell.column, ts]))
@@ -238,7 +238,7 @@ class SQLiteStore(Store):
         items = [StoredVersion(Cell(row, column), ts, bool(empty)) for row, column, ts, empty in found[:limit]]
         return Page(items, (items[-1].cell, items[-1].ts) if len(found) > limit else None)
 
-    def stretches(self, table: TableRef, parts: int, since: bytes = b"") -> list[Stretch]:
+    def scan_ranges(self, table: TableRef, parts: int, since: bytes = b"") -> list[ScanRange]:
         """Split the table by the number of versions, which are counted over the primary key without reading values."""
         edges: list[bytes] = []
         with self._reading(table) as (connection, name):
@@ -247,7 +247,7 @@ class SQLiteStore(Store):
             query = f"SELECT row FROM {name} WHERE row > ? ORDER BY row, col, ts LIMIT 1 OFFSET {step}"
             while len(edges) < parts - 1 and (found := connection.execute(query, edges[-1:] or [since]).fetchone()):
                 edges += found
-        return Stretch.between(edges, since)
+        return ScanRange.between(edges, since)
 
     def end_of(self, table: TableRef) -> bytes:
         with self._reading(table) as (connection, name):

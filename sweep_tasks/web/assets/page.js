@@ -147,7 +147,7 @@ let before = null;
 function remember(overview) {
   before = {
     scrolled: new Map([...overview.querySelectorAll(".scroll")].map((each) => [each.ariaLabel, each.scrollLeft])),
-    looked: new Map([...overview.querySelectorAll("[data-strip]")].map((each) => [each.id, each.dataset.at])),
+    positions: new Map([...overview.querySelectorAll("[data-strip]")].map((each) => [each.id, each.dataset.at])),
     charts: new Map([...overview.querySelectorAll(".chart")].map((each) => [each.id, each])),
     times: overview.querySelector("[data-times]")?.dataset.times,
   };
@@ -159,26 +159,26 @@ function restore() {
     each.scrollLeft = before.scrolled.get(each.ariaLabel) ?? 0;
   }
   for (const strip of document.querySelectorAll("#overview [data-strip]")) {
-    const at = before.looked.get(strip.id);
-    if (at !== undefined) look(strip, Number(at));
+    const at = before.positions.get(strip.id);
+    if (at !== undefined) showStep(strip, Number(at));
   }
   const times = document.querySelector("#overview [data-times]")?.dataset.times;
   for (const place of document.querySelectorAll("#overview .chart")) {
     const old = before.charts.get(place.id);
     const same = old?.dataset.series === place.dataset.series && times === before.times;
-    if (old && (same || old.matches(".looked-at"))) place.replaceWith(old);
+    if (old && (same || old.matches(".inspected"))) place.replaceWith(old);
   }
   before = null;
 }
 
 document.addEventListener("pointerover", (event) => {
-  for (const each of document.querySelectorAll(".chart.looked-at")) each.classList.remove("looked-at");
-  event.target.closest?.(".chart")?.classList.add("looked-at");
+  for (const each of document.querySelectorAll(".chart.inspected")) each.classList.remove("inspected");
+  event.target.closest?.(".chart")?.classList.add("inspected");
 });
 
 // --- the strip of shards: one tab stop, arrow keys to move, and a line that describes the selected shard -------------
 
-function look(strip, number) {
+function showStep(strip, number) {
   const cells = [...strip.children];
   if (!cells.length) return;
   const at = Math.max(0, Math.min(cells.length - 1, number));
@@ -196,15 +196,15 @@ document.addEventListener("keydown", (event) => {
   const target = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: last };
   if (!(event.key in target)) return;
   event.preventDefault();
-  look(strip, target[event.key]);
+  showStep(strip, target[event.key]);
 });
 document.addEventListener("focusin", (event) => {
   const strip = event.target.closest?.("[data-strip]");
-  if (strip && strip.dataset.at === undefined) look(strip, 0);
+  if (strip && strip.dataset.at === undefined) showStep(strip, 0);
 });
 document.addEventListener("pointerover", (event) => {
   const cell = event.target.closest?.("[data-strip] > li");
-  if (cell) look(cell.parentElement, [...cell.parentElement.children].indexOf(cell));
+  if (cell) showStep(cell.parentElement, [...cell.parentElement.children].indexOf(cell));
 });
 
 // --- charts ----------------------------------------------------------------------------------------------------------

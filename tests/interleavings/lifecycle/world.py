@@ -227,9 +227,9 @@ def decide(start: int, commit: int, cell: str) -> Step:
     """Put the outcome of a transaction if it has none; return the stored one."""
 
     def take(w: World) -> Outcomes:
-        for standing in w.commits:
-            if standing.start == start:
-                return [(standing.timestamp, w)]
+        for existing in w.commits:
+            if existing.start == start:
+                return [(existing.timestamp, w)]
         return [(commit, w._replace(commits=w.commits | {Commit(start, commit, cell)}))]
 
     return Step(f"abort {start}" if commit == ABORTED else f"commit {start} at {commit}", take)

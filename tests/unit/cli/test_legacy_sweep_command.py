@@ -174,7 +174,7 @@ def test_part_of_the_table_from_a_row_on(table: Store) -> None:
 def test_bad_input_is_refused_before_anything_is_done(table: Store, arguments: list[str], field: str) -> None:
     code, refused = legacy_sweep(*arguments)
     assert (code, refused["error"], refused["field"]) == (2, "bad_value", field)
-    assert LegacySweep(table, Settings(), SystemClock()).standing(T) is None
+    assert LegacySweep(table, Settings(), SystemClock()).progress(T) is None
 
 
 def test_an_interrupted_run_is_paused_and_can_be_resumed(table: Store, settings: Settings, sqlite_url: str) -> None:
@@ -182,7 +182,7 @@ def test_an_interrupted_run_is_paused_and_can_be_resumed(table: Store, settings:
     sweep = LegacySweep(table, settings, SystemClock())
     with subprocess.Popen([COMMAND, "legacy-sweep", str(T)], env=slow, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        while not ((found := sweep.standing(T)) and found.counts.cells):
+        while not ((found := sweep.progress(T)) and found.counts.cells):
             assert process.poll() is None
             assert time.monotonic() < deadline, "it examines nothing"
             time.sleep(0.05)
@@ -190,7 +190,7 @@ def test_an_interrupted_run_is_paused_and_can_be_resumed(table: Store, settings:
         _, output = process.communicate(timeout=60)
     assert process.returncode == 130
     assert how_to_resume(restart=False) in " ".join(output.split())
-    paused = sweep.standing(T)
+    paused = sweep.progress(T)
     assert paused
     assert (paused.run.state, paused.run.why) == (RunState.PAUSED, "interrupted")
     _, rest = legacy_sweep()

@@ -19,7 +19,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.model import TableRef
 from sweep_tasks.sstables.dump import Tools
 from sweep_tasks.sstables.files import HERE
-from sweep_tasks.sstables.nodes import Node, Stretch
+from sweep_tasks.sstables.nodes import LogInterval, Node
 from sweep_tasks.store.contract import PhysicalTable
 from tests.unit.compaction.file_facts import STCS
 from tests.unit.sstables.dumps import dead, live, partition, text
@@ -133,7 +133,7 @@ class ScriptedNode:
         tombstones: int = 0,
         *,
         written: int = 100,
-        covers: Iterable[Stretch] = (),
+        covers: Iterable[LogInterval] = (),
         key: bytes = b"row",
         created: bool = False,
         deleted_s: int = 1_000,
@@ -163,16 +163,16 @@ class ScriptedNode:
         return replace(self.order, now_s=now_s)
 
 
-def stretch(first: int, last: int) -> Stretch:
+def interval(first: int, last: int) -> LogInterval:
     return (7, first), (7, last)
 
 
-def _metadata(written: int, covers: Iterable[Stretch]) -> str:
+def _metadata(written: int, covers: Iterable[LogInterval]) -> str:
     """As sstablemetadata prints it."""
-    stretches = (f"{_position(start)}={_position(end)}" for start, end in covers)
+    intervals = (f"{_position(start)}={_position(end)}" for start, end in covers)
     return (
         f"Minimum timestamp: {written}\nMaximum timestamp: {written}\nSSTable Level: 0\nRepaired at: 0\n"
-        f"Pending repair: --\nReplay positions covered: {{{', '.join(stretches)}}}\n"
+        f"Pending repair: --\nReplay positions covered: {{{', '.join(intervals)}}}\n"
     )
 
 

@@ -10,7 +10,7 @@ from sweep_tasks.compaction.documents import CompactionOutcome
 from sweep_tasks.compaction.execution import Result, compact_files, inspect_and_plan
 from sweep_tasks.compaction.proof import Blocker
 from sweep_tasks.sstables.statistics import thresholds_in
-from tests.unit.compaction.scripted_node import HASTY, NOW_S, ScriptedNode, stretch
+from tests.unit.compaction.scripted_node import HASTY, NOW_S, ScriptedNode, interval
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def node(tmp_path: Path) -> ScriptedNode:
 def files(node: ScriptedNode) -> list[Path]:
     """Values, and what deletes them."""
     return [
-        node.file(1, 0, written=50, covers=[stretch(0, 5)]),
-        node.file(2, 40, written=100, covers=[stretch(5, 9)]),
+        node.file(1, 0, written=50, covers=[interval(0, 5)]),
+        node.file(2, 40, written=100, covers=[interval(5, 9)]),
     ]
 
 
@@ -46,7 +46,7 @@ def blockers(node: ScriptedNode, now_s: int = NOW_S) -> list[Blocker]:
 
 
 def test_dropped_tombstones_are_those_missing_in_the_new_file(node: ScriptedNode, files: list[Path]) -> None:
-    node.file(3, 3, written=100, covers=[stretch(0, 9)], created=True)
+    node.file(3, 3, written=100, covers=[interval(0, 9)], created=True)
     node.compactions(node.replaces(files, "nb-3-"))
     found = done(node)
     assert (found.outcome, found.dropped, [Path(name).name for name in found.made]) == (
@@ -57,8 +57,8 @@ def test_dropped_tombstones_are_those_missing_in_the_new_file(node: ScriptedNode
 
 def test_a_concurrent_flush_is_not_counted(node: ScriptedNode, files: list[Path]) -> None:
     """It has tombstones of its own; counted in, they would make the compaction a fruitless one."""
-    node.file(3, 0, covers=[stretch(0, 9)], created=True)
-    node.file(4, 500, written=200, covers=[stretch(9, 12)], created=True)
+    node.file(3, 0, covers=[interval(0, 9)], created=True)
+    node.file(4, 500, written=200, covers=[interval(9, 12)], created=True)
     node.compactions(node.replaces(files, "nb-3-", "nb-4-"))
     found = done(node)
     assert (found.outcome, found.dropped, len(found.made)) == (CompactionOutcome.DONE, 40, 1)
@@ -67,7 +67,7 @@ def test_a_concurrent_flush_is_not_counted(node: ScriptedNode, files: list[Path]
 def test_a_file_that_was_compacted_again_at_once_is_not_counted_as_dropped(
     node: ScriptedNode, files: list[Path]
 ) -> None:
-    node.file(5, 540, written=200, covers=[stretch(0, 12)], created=True)
+    node.file(5, 540, written=200, covers=[interval(0, 12)], created=True)
     node.compactions(node.replaces(files, "nb-5-"))
     found = done(node)
     assert (found.outcome, found.dropped) == (CompactionOutcome.UNKNOWN, None)
@@ -86,7 +86,7 @@ def test_a_declined_compaction_is_not_requested_again_for_a_while(node: Scripted
     assert (found.outcome, found.dropped, found.document().bytes_read) == (CompactionOutcome.DECLINED, 0, 0)
     assert blockers(node) == [Blocker.DECLINED]
     assert blockers(node, NOW_S + 7 * 86_400) == [], "it may have been something that left no trace"
-    node.file(6, 0, written=10, covers=[stretch(20, 21)])
+    node.file(6, 0, written=10, covers=[interval(20, 21)])
     assert blockers(node) == [], "an older file is there now, which is compacted together"
 
 
@@ -97,7 +97,7 @@ def test_a_declined_compaction_is_not_requested_again_for_a_while(node: Scripted
 def test_a_compaction_that_drops_almost_nothing_is_fruitless_and_not_repeated(
     node: ScriptedNode, files: list[Path], left: int, outcome: CompactionOutcome
 ) -> None:
-    node.file(3, left, written=100, covers=[stretch(0, 9)], created=True)
+    node.file(3, left, written=100, covers=[interval(0, 9)], created=True)
     node.compactions(node.replaces(files, "nb-3-"))
     found = done(node)
     assert (found.outcome, found.dropped) == (outcome, 40 - left)

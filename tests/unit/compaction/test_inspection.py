@@ -12,13 +12,13 @@ from sweep_tasks.compaction.proof import Blocker
 from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.errors import BadValue
 from sweep_tasks.sstables.statistics import thresholds_in
-from tests.unit.compaction.scripted_node import REPAIRING, TABLE, ScriptedNode, stretch
+from tests.unit.compaction.scripted_node import REPAIRING, TABLE, ScriptedNode, interval
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> ScriptedNode:
     node = ScriptedNode(tmp_path)
-    node.file(1, 40, covers=[stretch(0, 5)])
+    node.file(1, 40, covers=[interval(0, 5)])
     return node
 
 

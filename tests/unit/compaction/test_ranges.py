@@ -63,7 +63,7 @@ def blockers(found: CompactionPlan) -> list[str]:
 def test_one_compaction_serves_all_ranges_of_a_table_and_costs_what_the_table_has_on_the_node() -> None:
     (found,) = plan(swept()).compactions
     assert (found.table, found.bytes, found.tombstones, found.files) == ("ks.t", 100, 2_000, ())
-    first, last = swept().stretch
+    first, last = swept().token_range
     assert found.candidate == f"{first} … {last}"
     assert first <= 5 << 40 < 900_000 << 40 <= last
 

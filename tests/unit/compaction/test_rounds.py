@@ -16,7 +16,7 @@ from sweep_tasks.compaction.rounds import compact, compact_planned_files, plan_f
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import NodeUnreachable
 from sweep_tasks.sstables.statistics import thresholds_in
-from tests.unit.compaction.scripted_node import BUSY, HASTY, IDLE, REPAIRING, ScriptedNode, stretch
+from tests.unit.compaction.scripted_node import BUSY, HASTY, IDLE, REPAIRING, ScriptedNode, interval
 
 MUCH = 10**9
 
@@ -25,10 +25,10 @@ MUCH = 10**9
 def node(tmp_path: Path) -> ScriptedNode:
     """With two files that are compacted apart from each other, as they have no partition in common."""
     node = ScriptedNode(tmp_path)
-    first = node.file(1, 40, covers=[stretch(0, 5)], key=b"one")
-    second = node.file(2, 30, covers=[stretch(5, 9)], key=b"two")
-    node.file(3, 0, covers=[stretch(0, 5)], key=b"one", created=True)
-    node.file(4, 0, covers=[stretch(5, 9)], key=b"two", created=True)
+    first = node.file(1, 40, covers=[interval(0, 5)], key=b"one")
+    second = node.file(2, 30, covers=[interval(5, 9)], key=b"two")
+    node.file(3, 0, covers=[interval(0, 5)], key=b"one", created=True)
+    node.file(4, 0, covers=[interval(5, 9)], key=b"two", created=True)
     node.compactions(node.replaces([first], "nb-3-"), node.replaces([second], "nb-4-"))
     return node
 
@@ -121,7 +121,7 @@ class TestABusyServer:
 
 def test_a_failure_is_reported_with_what_was_done_before_and_ends_the_round(node: ScriptedNode) -> None:
     first = node.files / "nb-1-big-Data.db"
-    node.file(7, 20, covers=[stretch(12, 15)], key=b"three")
+    node.file(7, 20, covers=[interval(12, 15)], key=b"three")
     node.compactions(node.replaces([first], "nb-3-"), [{"fail": "no room on the disk"}])
     done = carried_out(node, planned(node))
     assert (outcomes(done), done.stopped, blockers(done)) == (["done", "failed"], "failed", ["failed"])

@@ -39,7 +39,7 @@ CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 T, OTHER = TableRef.parse("app.items"), TableRef.parse("app.other")
 SETTINGS = Settings(retention_s=3_600)
 HERE = StoreLocation.parse("memory:")
-READS = {"tables", "timestamps", "scan", "scan_versions", "read", "peek", "read_rows", "scan_registers", "stretches",
+READS = {"tables", "timestamps", "scan", "scan_versions", "read", "peek", "read_rows", "scan_registers", "scan_ranges",
          "size", "row_order"}  # fmt: skip
 
 
@@ -286,7 +286,7 @@ class CountedStore(FaultyStore):
         self.s = 0.0
 
     def _asked(self, call: Call) -> None:
-        self.s += CUTTING_S if call.name == "stretches" else 0.001
+        self.s += CUTTING_S if call.name == "scan_ranges" else 0.001
 
     def scan_versions(self, *given: Any, **named: Any) -> Any:
         page = self.call("scan_versions", given, named)

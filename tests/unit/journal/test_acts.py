@@ -254,10 +254,10 @@ def test_it_is_not_done_if_the_intent_can_not_be_recorded(store: Store, clock: M
         if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
             raise StoreUnavailable("store: away")
 
-    standing = stored(store)
+    existing = stored(store)
     with pytest.raises(StoreUnavailable):
         act.do(FaultyStore(store, before=refuse), clock)
-    assert stored(store) == standing
+    assert stored(store) == existing
 
 
 def stored(store: Store) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def stored(store: Store) -> dict[str, Any]:
         "versions": store.scan_versions(TABLE, limit=100).items,
         "table": store.catalog_rows([TABLE])[TABLE],
         "records": [(each.id, each.ts, each.state, each.released_by) for each in ProtectionCatalog(store).records()],
-        "paused": Pauses(store).standing(),
+        "paused": Pauses(store).current(),
         "clock": ClockHistory(store).last(),
         "settings": store.read(JOURNAL_HEAD, [Cell(b"settings", b"v")]),
     }
@@ -349,7 +349,7 @@ class TestSweeps:
     ) -> None:
         Shop(store, clock)
         clock.advance(60)
-        standing = stored(store)
+        existing = stored(store)
 
         def refuse(call: Call) -> None:
             if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
@@ -357,7 +357,7 @@ class TestSweeps:
 
         with pytest.raises(StoreUnavailable):
             act(FaultyStore(store, before=refuse), clock)
-        assert stored(store) == standing, "no clock sample is left either"
+        assert stored(store) == existing, "no clock sample is left either"
         act(store, clock)
         assert [each.what for each in entries(store)][:2] == ["settings", "settings"]
 

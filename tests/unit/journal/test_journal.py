@@ -42,8 +42,8 @@ def entry(number: int) -> Cell:
 
 
 def set_head(store: Store, stored: bytes | None) -> None:
-    standing = store.read(JOURNAL_HEAD, [HEAD])[HEAD]
-    assert store.compare_and_set(JOURNAL_HEAD, HEAD.row, {HEAD.column: Change(standing, stored)})
+    existing = store.read(JOURNAL_HEAD, [HEAD])[HEAD]
+    assert store.compare_and_set(JOURNAL_HEAD, HEAD.row, {HEAD.column: Change(existing, stored)})
 
 
 def broken(store: Store) -> tuple[int | None, str | None]:

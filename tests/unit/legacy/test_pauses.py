@@ -54,9 +54,9 @@ def test_a_running_scan_stops_after_its_page_and_is_resumed_later(store: Store, 
     stopped = legacy.sweep(order, Horizon(S, clock.now_ms()))
     assert stopped.stopped == SWEEPING_PAUSED
     assert ROWS < versions(store) < 3 * ROWS
-    standing = legacy.standing(TABLE)
-    assert standing is not None
-    assert (standing.run.state, standing.run.why) == (RunState.PAUSED, SWEEPING_PAUSED)
+    existing = legacy.progress(TABLE)
+    assert existing is not None
+    assert (existing.run.state, existing.run.why) == (RunState.PAUSED, SWEEPING_PAUSED)
     Pauses(store, clock).resume(TABLE)
     legacy.work(legacy.resume(TABLE), order)
     assert versions(store) == 2 * ROWS, "the newest of each cell, and a sentinel"

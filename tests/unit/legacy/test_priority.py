@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.legacy.priority import Candidate, LastScan, Policy, Why, reason, turns
+from sweep_tasks.legacy.priority import Candidate, LastScan, Policy, Why, reason, scheduled_scans
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableRef
 from sweep_tasks.protection.records import Target
 from sweep_tasks.tables.activity import Written
@@ -28,9 +28,11 @@ class Known(NamedTuple):
     running: bool
     rests: bool
 
-    def candidate(self, name: str, last_turn_ms: int, now_ms: int) -> Candidate:
+    def candidate(self, name: str, last_scheduled_ms: int, now_ms: int) -> Candidate:
         last = LastScan(100, now_ms - (1 if self.rests else 8) * DAY_MS, 1_000, 500) if self.was_scanned else None
-        return table(name, last, writes=self.writes, due=self.due, running=self.running, last_turn_ms=last_turn_ms)
+        return table(
+            name, last, writes=self.writes, due=self.due, running=self.running, last_scheduled_ms=last_scheduled_ms
+        )
 
 
 known = st.builds(
@@ -56,24 +58,24 @@ def table(
     strategy: SweepStrategy = CONSERVATIVE,
     due: int | None = None,
     reach: int = 1_000,
-    last_turn_ms: int | None = None,
+    last_scheduled_ms: int | None = None,
     running: bool = False,
     cancelled: bool = False,
     lacks: bool | None = None,
     stale: int = 0,
 ) -> Candidate:
     """What is due can't be done while it is not reachable, unless stated otherwise."""
-    turn = last_turn_ms if last_turn_ms is not None else last.ended_ms if last else 0
+    each_scan = last_scheduled_ms if last_scheduled_ms is not None else last.ended_ms if last else 0
     scan = ScanDue(ScanReason.UNQUEUED, due) if due is not None else None
     too_early = due is not None and reach < due if lacks is None else lacks
     written = Written(writes, deletes)
     return Candidate(
-        TableRef("app", name), strategy, last, turn, written, scan, reach, running, cancelled, too_early, stale
+        TableRef("app", name), strategy, last, each_scan, written, scan, reach, running, cancelled, too_early, stale
     )
 
 
 def order(*tables: Candidate, policy: Policy = POLICY) -> list[str]:
-    return [turn.table.name for turn in turns(tables, policy, 3_600, NOW_MS)]
+    return [each_scan.table.name for each_scan in scheduled_scans(tables, policy, 3_600, NOW_MS)]
 
 
 class TestOrder:
@@ -111,67 +113,69 @@ class TestOrder:
 
 class TestFairness:
     def test_an_hour_is_divided_among_the_scheduled_tables(self) -> None:
-        found = turns([table(str(n)) for n in range(3)], POLICY, 3_600, NOW_MS)
-        assert [turn.seconds for turn in found] == [1_200, 1_200, 1_200]
+        found = scheduled_scans([table(str(n)) for n in range(3)], POLICY, 3_600, NOW_MS)
+        assert [each_scan.seconds for each_scan in found] == [1_200, 1_200, 1_200]
 
     def test_no_more_tables_than_the_policy_says_share_an_hour(self) -> None:
-        found = turns([table(str(n)) for n in range(20)], POLICY._replace(turns=4), 3_600, NOW_MS)
-        assert [(len(found), turn.seconds) for turn in found[:1]] == [(4, 900)]
+        found = scheduled_scans([table(str(n)) for n in range(20)], POLICY._replace(tables_per_slot=4), 3_600, NOW_MS)
+        assert [(len(found), each_scan.seconds) for each_scan in found[:1]] == [(4, 900)]
 
     def test_a_table_that_never_finishes_alternates_with_the_others(self) -> None:
-        last_turn = dict.fromkeys("abcde", 0)
+        last_scheduled = dict.fromkeys("abcde", 0)
         had: list[list[str]] = []
         for hour in range(12):
             tables = [
-                table(name, last_turn_ms=at, writes=10**6 if name == "a" else 0) for name, at in last_turn.items()
+                table(name, last_scheduled_ms=at, writes=10**6 if name == "a" else 0)
+                for name, at in last_scheduled.items()
             ]
-            had.append(order(*tables, policy=POLICY._replace(turns=2)))
-            last_turn |= dict.fromkeys(had[-1], hour + 1)
+            had.append(order(*tables, policy=POLICY._replace(tables_per_slot=2)))
+            last_scheduled |= dict.fromkeys(had[-1], hour + 1)
         for three_hours in zip(had, had[1:], had[2:], strict=False):
             assert set().union(*three_hours) == set("abcde"), "two scans an hour, so every table within three hours"
 
     def test_the_last_of_several_slots_is_for_the_table_that_waits_longest(self) -> None:
-        new = [table(f"new_{n}", last_turn_ms=NOW_MS - n) for n in range(6)]
-        assert order(*new, table("busy", scanned(30), writes=5), policy=POLICY._replace(turns=3)) == [
+        new = [table(f"new_{n}", last_scheduled_ms=NOW_MS - n) for n in range(6)]
+        assert order(*new, table("busy", scanned(30), writes=5), policy=POLICY._replace(tables_per_slot=3)) == [
             "new_5", "new_4", "busy"
         ]  # fmt: skip
-        assert order(*new, policy=POLICY._replace(turns=3)) == ["new_5", "new_4", "new_3"]
+        assert order(*new, policy=POLICY._replace(tables_per_slot=3)) == ["new_5", "new_4", "new_3"]
 
     def test_a_single_slot_is_for_the_best_candidate_until_a_table_has_waited_for_too_long(self) -> None:
-        alone = POLICY._replace(turns=1, patience_ms=40 * DAY_MS)
-        new = table("new", last_turn_ms=NOW_MS)
+        alone = POLICY._replace(tables_per_slot=1, patience_ms=40 * DAY_MS)
+        new = table("new", last_scheduled_ms=NOW_MS)
         assert order(new, table("busy", scanned(39)), policy=alone) == ["new"]
         assert order(new, table("busy", scanned(40)), policy=alone) == ["busy"]
 
     @given(
         usual=st.lists(known, min_size=6, max_size=6),
         unusual=st.lists(st.dictionaries(st.integers(0, 5), known, max_size=2), min_size=20, max_size=40),
-        turns_each=st.integers(1, 4),
+        scheduled_each=st.integers(1, 4),
     )
     def test_under_any_history_each_table_is_scheduled_within_as_many_rounds_as_there_are_tables(
-        self, usual: list[Known], unusual: list[dict[int, Known]], turns_each: int
+        self, usual: list[Known], unusual: list[dict[int, Known]], scheduled_each: int
     ) -> None:
         """Rounds in which it could be scanned; with one slot in each, those after it has waited too long."""
         hour_ms, patience = 3_600_000, 5
-        policy = POLICY._replace(turns=turns_each, patience_ms=patience * hour_ms)
-        last_turn = {f"t{number}": 0 for number in range(6)}
-        waited = dict.fromkeys(last_turn, 0)
+        policy = POLICY._replace(tables_per_slot=scheduled_each, patience_ms=patience * hour_ms)
+        last_scheduled = {f"t{number}": 0 for number in range(6)}
+        waited = dict.fromkeys(last_scheduled, 0)
         for number, others in enumerate(unusual, 1):
             history = [others.get(each, usual[each]) for each in range(6)]
             now_ms = NOW_MS + number * hour_ms
             tables = [
-                each.candidate(name, last_turn[name], now_ms) for name, each in zip(last_turn, history, strict=True)
+                each.candidate(name, last_scheduled[name], now_ms)
+                for name, each in zip(last_scheduled, history, strict=True)
             ]
-            had = {turn.table.name for turn in turns(tables, policy, 3_600, now_ms)}
+            had = {each_scan.table.name for each_scan in scheduled_scans(tables, policy, 3_600, now_ms)}
             for each in tables:
                 name = each.table.name
                 waited[name] += reason(each, policy, now_ms) is not None
                 if name in had:
-                    last_turn[name], waited[name] = now_ms, 0
-            assert max(waited.values()) < len(tables) + (patience if turns_each == 1 else 0)
+                    last_scheduled[name], waited[name] = now_ms, 0
+            assert max(waited.values()) < len(tables) + (patience if scheduled_each == 1 else 0)
 
     def test_without_candidates_nothing_is_scheduled(self) -> None:
-        assert turns([], POLICY, 3_600, NOW_MS) == []
+        assert scheduled_scans([], POLICY, 3_600, NOW_MS) == []
 
 
 class TestCandidates:

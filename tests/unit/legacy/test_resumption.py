@@ -9,12 +9,12 @@ import pytest
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import AlreadyExists
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.progress import RangeState, Run, RunState, Standing
+from sweep_tasks.legacy.progress import RangeState, Run, RunProgress, RunState
 from sweep_tasks.legacy.resumption import Begin, Now, Watched, decide_start, how_to_begin, is_at_work, start_run
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.store.contract import Stretch
+from sweep_tasks.store.contract import ScanRange
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import TransactionManager
@@ -27,15 +27,15 @@ SETTINGS = Settings(retention_s=0)
 CONSERVATIVE, THOROUGH, _ = SweepStrategy
 
 
-def standing(
+def existing(
     state: RunState, silent_for_ms: int = 0, first: bytes = b"", strategy: SweepStrategy | None = CONSERVATIVE
-) -> Standing:
-    run = Run("r1", T, Horizon(10, 0), (Stretch(first),), "worker", 0, state, strategy=strategy)
-    return Standing(run, [RangeState(at_ms=NOW_MS - silent_for_ms)])
+) -> RunProgress:
+    run = Run("r1", T, Horizon(10, 0), (ScanRange(first),), "worker", 0, state, strategy=strategy)
+    return RunProgress(run, [RangeState(at_ms=NOW_MS - silent_for_ms)])
 
 
 def how(
-    found: Standing,
+    found: RunProgress,
     *,
     restart: bool = False,
     from_row: bytes = b"",
@@ -50,27 +50,27 @@ def how(
 
 
 def test_behind_a_finished_run_a_new_one_begins() -> None:
-    assert how(standing(RunState.FINISHED)) is Begin.START
+    assert how(existing(RunState.FINISHED)) is Begin.START
 
 
 @pytest.mark.parametrize("started_by", [THOROUGH, None])
 def test_a_run_of_another_strategy_is_of_no_use(started_by: SweepStrategy | None) -> None:
     for scheduled in (False, True):
-        assert how(standing(RunState.PAUSED, strategy=started_by), scheduled=scheduled) is Begin.TAKE_OVER
+        assert how(existing(RunState.PAUSED, strategy=started_by), scheduled=scheduled) is Begin.TAKE_OVER
 
 
 def test_a_run_above_the_current_horizon_is_not_resumed() -> None:
-    assert how(standing(RunState.PAUSED), reach=9) is Begin.TAKE_OVER
+    assert how(existing(RunState.PAUSED), reach=9) is Begin.TAKE_OVER
 
 
 @pytest.mark.parametrize("state", [RunState.PAUSED, RunState.CANCELLED])
 def test_a_run_without_a_worker_is_resumed_unless_requested_otherwise(state: RunState) -> None:
-    assert how(standing(state)) is Begin.RESUME
-    assert how(standing(state), restart=True) is Begin.TAKE_OVER
+    assert how(existing(state)) is Begin.RESUME
+    assert how(existing(state), restart=True) is Begin.TAKE_OVER
 
 
 def test_a_run_of_the_same_rows_is_resumed() -> None:
-    assert how(standing(RunState.PAUSED, first=b"x"), from_row=b"x", stop_at=10) is Begin.RESUME
+    assert how(existing(RunState.PAUSED, first=b"x"), from_row=b"x", stop_at=10) is Begin.RESUME
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_run_of_the_same_rows_is_resumed() -> None:
 def test_one_of_other_rows_or_with_a_higher_timestamp_is_dropped_only_on_request_or_by_the_schedule(
     first: bytes, order: dict[str, Any]
 ) -> None:
-    found = standing(RunState.PAUSED, first=first)
+    found = existing(RunState.PAUSED, first=first)
     with pytest.raises(AlreadyExists) as refused:
         how(found, **order)
     error = refused.value
@@ -97,15 +97,15 @@ def test_one_of_other_rows_or_with_a_higher_timestamp_is_dropped_only_on_request
 
 def test_scheduled_scans_leave_a_cancelled_run_alone() -> None:
     with pytest.raises(AlreadyExists) as refused:
-        how(standing(RunState.CANCELLED), scheduled=True)
+        how(existing(RunState.CANCELLED), scheduled=True)
     assert refused.value.details["run"] == "r1"
-    assert how(standing(RunState.CANCELLED)) is Begin.RESUME
+    assert how(existing(RunState.CANCELLED)) is Begin.RESUME
 
 
 def test_a_working_owner_is_reported_and_not_disturbed() -> None:
     for restart in (False, True):
         with pytest.raises(AlreadyExists) as refused:
-            how(standing(RunState.RUNNING, SILENT_MS - 1), restart=restart)
+            how(existing(RunState.RUNNING, SILENT_MS - 1), restart=restart)
         assert (refused.value.details["table"], refused.value.details["run"], refused.value.details["owner"]) == (
             T,
             "r1",
@@ -114,17 +114,17 @@ def test_a_working_owner_is_reported_and_not_disturbed() -> None:
 
 
 def test_an_owner_without_a_heartbeat_counts_as_interrupted() -> None:
-    assert how(standing(RunState.RUNNING, SILENT_MS)) is Begin.RESUME
-    assert how(standing(RunState.RUNNING, SILENT_MS), restart=True) is Begin.TAKE_OVER
+    assert how(existing(RunState.RUNNING, SILENT_MS)) is Begin.RESUME
+    assert how(existing(RunState.RUNNING, SILENT_MS), restart=True) is Begin.TAKE_OVER
 
 
 def test_a_retry_of_an_interrupted_run_by_its_owner_does_not_wait() -> None:
-    assert how(standing(RunState.RUNNING), owner="worker") is Begin.RESUME
+    assert how(existing(RunState.RUNNING), owner="worker") is Begin.RESUME
 
 
 @pytest.mark.parametrize("state", [RunState.RUNNING, RunState.PAUSED])
 def test_a_retry_of_a_restart_does_not_restart_again(state: RunState) -> None:
-    assert how(standing(state), owner="worker", restart=True) is Begin.RESUME
+    assert how(existing(state), owner="worker", restart=True) is Begin.RESUME
 
 
 def written(
@@ -193,10 +193,10 @@ def test_of_two_that_resume_the_same_run_the_second_is_refused_with_the_owner_of
         with pytest.raises(AlreadyExists) as refused:
             start_run(two, order, way, found)
         assert refused.value.details["owner"] == "one"
-    standing = one.standing(T)
-    assert standing
-    assert standing.run == taken
-    assert is_at_work(standing, clock.now_ms(), SILENT_MS), "who takes it up is heard of before its first page"
+    existing = one.progress(T)
+    assert existing
+    assert existing.run == taken
+    assert is_at_work(existing, clock.now_ms(), SILENT_MS), "who takes it up is heard of before its first page"
     with pytest.raises(AlreadyExists) as refused:
         decide_start(store, SETTINGS, clock, order, restart=False, owner="two")
     assert refused.value.details["owner"] == "one"
@@ -224,7 +224,7 @@ def test_an_interrupted_run_resumes_at_its_position_and_reports_its_progress(sto
     first.work(start_run(first, order, Begin.START), order)
     clock.advance(1)
     second = LegacySweep(store, SETTINGS, clock, "second")
-    found = second.standing(T)
+    found = second.progress(T)
     assert found
     assert found.run.state is RunState.PAUSED
     rest = LegacyOrder(T)

@@ -51,9 +51,9 @@ def test_every_range_is_swept_and_the_run_reports_what_it_found(store: Store, cl
     assert summary.document()["deleted"] == summary.counts.deleted == 2 * ROWS
     assert (summary.counts.cells, summary.counts.versions, summary.counts.sentinels) == (ROWS, 3 * ROWS, ROWS)
     assert (summary.ranges, summary.ranges_done, summary.stopped) == (4, 4, None)
-    standing = LegacySweep(store, SETTINGS, clock).standing(TABLE)
-    assert standing
-    assert (standing.run.state, standing.counts, standing.done) == (RunState.FINISHED, summary.counts, 4)
+    existing = LegacySweep(store, SETTINGS, clock).progress(TABLE)
+    assert existing
+    assert (existing.run.state, existing.counts, existing.done) == (RunState.FINISHED, summary.counts, 4)
     assert Thresholds(store).of_strategy(CONSERVATIVE) == S
 
 
@@ -90,9 +90,9 @@ def test_time_is_a_budget_too(store: Store, clock: ManualClock) -> None:
     legacy, order = begin(late, clock, batch=3, max_seconds=2)
     summary = legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
     assert (summary.stopped, summary.this_time.batches) == ("seconds", 2)
-    standing = legacy.standing(TABLE)
-    assert standing
-    assert (standing.run.state, standing.run.why) == (RunState.PAUSED, "seconds")
+    existing = legacy.progress(TABLE)
+    assert existing
+    assert (existing.run.state, existing.run.why) == (RunState.PAUSED, "seconds")
 
 
 TABLES = {"add_sentinels": TABLE, "delete_ranges": TABLE, "compare_and_set": LEGACY_SWEEPS}
@@ -108,15 +108,15 @@ def test_an_interruption_at_any_step_is_resumed_and_no_finished_range_is_scanned
     legacy, order = begin(dying, clock)
     with pytest.raises(ProcessCrashed):
         legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order)
-    cut_off = Runs(store).standing(TABLE)
+    cut_off = Runs(store).progress(TABLE)
     assert cut_off
     assert cut_off.run.state is RunState.RUNNING
     scans = Scans(store)
     legacy = LegacySweep(store, SETTINGS, clock)
     summary = legacy.work(legacy.resume(TABLE), order)
-    done = [stretch for stretch, state in zip(cut_off.run.stretches, cut_off.ranges, strict=True) if state.done]
+    done = [scan_range for scan_range, state in zip(cut_off.run.scan_ranges, cut_off.ranges, strict=True) if state.done]
     assert done
-    assert scans.stretches == set(cut_off.run.stretches) - set(done)
+    assert scans.scan_ranges == set(cut_off.run.scan_ranges) - set(done)
     assert versions(store) == SWEPT
     assert summary.counts.cells == ROWS
 
@@ -125,12 +125,12 @@ class Scans:
     """What scans have read."""
 
     def __init__(self, store: Store) -> None:
-        self.stretches: set[Any] = set()
+        self.scan_ranges: set[Any] = set()
         self.limits: list[int] = []
         inner = store.scan_versions
 
         def scan_versions(*given: Any, **named: Any) -> Any:
-            self.stretches.add(named["stretch"])
+            self.scan_ranges.add(named["scan_range"])
             self.limits.append(named["limit"])
             return inner(*given, **named)
 
@@ -180,12 +180,12 @@ def test_a_worker_that_lost_its_run_leaves_the_ranges_to_the_new_owner(store: St
 
     summary = LegacySweep(FaultyStore(store, before=take), SETTINGS, clock, "worker").work(zombie, order)
     assert summary.stopped == "taken over"
-    standing = Runs(store).standing(TABLE)
-    assert standing
-    assert (standing.run, standing.done) == (taken[0], 4), "its ranges are still known to be done"
+    existing = Runs(store).progress(TABLE)
+    assert existing
+    assert (existing.run, existing.done) == (taken[0], 4), "its ranges are still known to be done"
     scans = Scans(store)
     assert other.work(taken[0], order).stopped is None
-    assert scans.stretches == set()
+    assert scans.scan_ranges == set()
 
 
 def test_a_range_recorded_by_a_version_with_fewer_counts_is_resumed(store: Store, clock: ManualClock) -> None:
@@ -225,9 +225,9 @@ def test_the_progress_of_a_run_advances_with_its_pages(store: Store, clock: Manu
     passed: list[float] = []
 
     def tell(*_: object) -> None:
-        standing = legacy.standing(TABLE)
-        assert standing
-        passed.append(standing.passed(store))
+        existing = legacy.progress(TABLE)
+        assert existing
+        passed.append(existing.passed(store))
 
     legacy.work(legacy.start(order, Horizon(S, clock.now_ms())), order, lambda ledger: Watched(ledger, tell))
     assert passed == sorted(passed)
@@ -314,9 +314,9 @@ def test_a_store_that_stays_away_ends_the_run_which_is_paused(store: Store, cloc
     away = FaultyStore(store, before=lambda call: fail(call) if call.name == "scan_versions" else None)
     with pytest.raises(StoreUnavailable):
         sweep(away, clock)
-    standing = Runs(store).standing(TABLE)
-    assert standing
-    assert (standing.run.state, standing.run.why) == (RunState.PAUSED, "failed")
+    existing = Runs(store).progress(TABLE)
+    assert existing
+    assert (existing.run.state, existing.run.why) == (RunState.PAUSED, "failed")
 
 
 def test_the_pace_is_kept(store: Store, clock: ManualClock) -> None:

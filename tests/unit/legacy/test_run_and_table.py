@@ -59,7 +59,7 @@ class TestANameThatIsUsedAgain:
         Activity(store).add(CONSERVATIVE, 0, {TABLE: Written(5, 5)})
         self.again(store)
         (found,) = candidates(store, SETTINGS, clock)
-        assert (found.last, found.last_turn_ms, found.written) == (None, 0, Written(0, 0))
+        assert (found.last, found.last_scheduled_ms, found.written) == (None, 0, Written(0, 0))
 
     def test_a_run_that_was_paused_is_not_resumed(self, store: Store, clock: ManualClock) -> None:
         filled(store)

@@ -1,4 +1,4 @@
-"""What a change of strategy has left: what settles it, what refuses to and why, and what is read for that."""
+"""What a change of strategy has left: what completes_change it, what refuses to and why, and what is read for that."""
 
 from __future__ import annotations
 

@@ -41,14 +41,14 @@ def test_a_cluster_of_one_has_one_replica(tmp_path: Path) -> None:
 
 def test_a_cluster_with_datacenters_has_a_node_and_a_replica_in_each(tmp_path: Path) -> None:
     ClusterState(2, 20_001, 20_002, [20_003, 20_004], datacenters=["east", "west"]).write(tmp_path)
-    cluster = LocalCluster.standing_in(tmp_path)
+    cluster = LocalCluster.existing_in(tmp_path)
     assert (cluster.nodes, cluster.datacenters) == (2, ["east", "west"])
     assert cluster.url("shop") == "cassandra://127.0.0.1,127.0.0.2:20001/shop?replication=1"
 
 
 def test_another_process_finds_the_cluster_by_its_folder(tmp_path: Path) -> None:
     kept(tmp_path)
-    found = LocalCluster.standing_in(tmp_path)
+    found = LocalCluster.existing_in(tmp_path)
     assert (found.nodes, found.port, found.running) == (3, 20_001, [])
 
 

@@ -13,11 +13,11 @@ from sweep_tasks.metrics.tally import (
     RUNS_KEPT,
     STEP_MS,
     TASKS_NAMED,
+    AttemptFigures,
     Series,
     SweepDetails,
     Tally,
     TaskAttempt,
-    Work,
 )
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
@@ -30,10 +30,10 @@ NOW = 1_000 * STEP_MS
 
 def done(
     shard: int = 0, run: str = "r1", number: int = 1, entries: int = 5, ended_ms: int = NOW, strategy: str = "thorough"
-) -> Work:
+) -> AttemptFigures:
     labels = {"strategy": strategy, "shard": str(shard)}
     by = TaskAttempt("targeted_sweep", run, f"shard_{shard}", number)
-    return Work("sweep", labels, by, {"entries": entries, "parked": 0}, ended_ms, 2.0, SweepDetails())
+    return AttemptFigures("sweep", labels, by, {"entries": entries, "parked": 0}, ended_ms, 2.0, SweepDetails())
 
 
 def sums(series: Iterable[Series]) -> dict[str, float]:

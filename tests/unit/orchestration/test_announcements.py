@@ -94,8 +94,8 @@ def test_writes_of_all_scans_in_all_slots_are_reported_by_table() -> None:
         all_of_it, this_time = Counts(tombstones=10 * tombstones), Counts(tombstones=tombstones)
         return LegacySummary("r", table, SweepStrategy.THOROUGH, 10, False, 4, 1, all_of_it, this_time).document()
 
-    lanes = [[scan("shop.orders", 7), scan("shop.items", 2)], None, [], [scan("shop.orders", 1)]]
-    assert tombstones_by_table(*parse_summaries(lanes)) == {"shop.orders": 8, "shop.items": 2}
+    slots = [[scan("shop.orders", 7), scan("shop.items", 2)], None, [], [scan("shop.orders", 1)]]
+    assert tombstones_by_table(*parse_summaries(slots)) == {"shop.orders": 8, "shop.items": 2}
 
 
 def test_a_shard_without_a_summary_counts_as_no_writes() -> None:

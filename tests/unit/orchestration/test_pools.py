@@ -4,11 +4,11 @@ from sweep_tasks.orchestration.pools import (
     MAKE_POOLS,
     SWEPT,
     compaction_pool,
-    lane_pools,
     pool_name,
     pool_names,
     pool_problem,
     pools_document,
+    scan_pools,
 )
 from sweep_tasks.queue.progress import QUEUES
 from tests.support.lines import values_in
@@ -30,8 +30,8 @@ def test_each_shard_has_a_pool_with_one_slot() -> None:
 
 
 def test_each_scan_slot_has_a_pool_of_size_one() -> None:
-    document = pools_document(1, lanes=2)
-    assert list(document)[2:] == lane_pools(2) == ["legacy_0", "legacy_1"]
+    document = pools_document(1, scan_slots=2)
+    assert list(document)[2:] == scan_pools(2) == ["legacy_0", "legacy_1"]
     assert document["legacy_1"]["slots"] == 1
 
 

@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.orchestration.compacting import PrepareCompaction
-from sweep_tasks.orchestration.prepare import PrepareSweep, settle_shards
+from sweep_tasks.orchestration.prepare import PrepareSweep, raise_shards
 from sweep_tasks.orchestration.scanning import ChooseTables
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
@@ -17,8 +17,8 @@ from tests.support.errors import having
 
 
 def test_the_number_of_shards_is_raised_to_the_configured_one(sqlite: Store, sqlite_url: str) -> None:
-    assert settle_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=False) == 3
-    assert settle_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=False) == 3
+    assert raise_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=False) == 3
+    assert raise_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=False) == 3
     assert Progress(sqlite).shards() == 3
 
 
@@ -26,12 +26,12 @@ def test_the_number_of_shards_is_raised_to_the_configured_one(sqlite: Store, sql
 def test_a_lower_number_is_refused(sqlite: Store, sqlite_url: str, dry_run: bool) -> None:
     Progress(sqlite).raise_shards(4)
     with pytest.raises(SweepflowError, check=having(code="shards_lowered")) as refused:
-        settle_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=dry_run)
+        raise_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=dry_run)
     assert (refused.value.details["standing"], refused.value.details["asked"]) == (4, 3)
 
 
 def test_a_dry_run_raises_nothing(sqlite: Store, sqlite_url: str) -> None:
-    assert settle_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=True) == 1
+    assert raise_shards(sqlite, Settings(store=sqlite_url, shards=3), dry_run=True) == 1
     assert Progress(sqlite).shards() == 1
 
 

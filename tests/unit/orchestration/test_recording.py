@@ -18,7 +18,7 @@ from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.orchestration.form import ShardTask
 from sweep_tasks.orchestration.prepare import PREPARE
 from sweep_tasks.orchestration.recording import INCOMPLETE, actor_of, record_intent, record_outcome
-from sweep_tasks.orchestration.scanning import MANUAL, Planned, ScanLane, legacy_form
+from sweep_tasks.orchestration.scanning import MANUAL, Planned, ScanSlot, legacy_form
 from sweep_tasks.orchestration.spark_job import SparkJobOperator
 from sweep_tasks.orchestration.sweeping import SweepShardOperator
 from sweep_tasks.queue.progress import Progress
@@ -139,10 +139,10 @@ def test_the_orders_of_jobs_name_the_actor_and_the_note_of_the_run(
     run |= {"dag": SimpleNamespace(dag_id="a dag"), "run_id": "monday"}
     run["params"] = {name: field.value for name, field in legacy_form().items()}
     Catalog(sqlite).create(TableRef.parse("app.t"), TableMetadata())
-    shard, lane = SweepShardOperator(task_id="task", strategy=THOROUGH, shard=0), ScanLane(lane=0)
+    shard, slot = SweepShardOperator(task_id="task", strategy=THOROUGH, shard=0), ScanSlot(slot=0)
     start: dict[str, Callable[[], object]] = {
         "sweep": lambda: shard._sweep_with_spark(Settings(store=url), SweepOrder(THOROUGH, 0), Horizon(1, 1), run),
-        "scan": lambda: lane._scan(Planned("app.t", MANUAL, 9), run),
+        "scan": lambda: slot._scan(Planned("app.t", MANUAL, 9), run),
     }
     with pytest.raises(Submitted):
         start[kind]()

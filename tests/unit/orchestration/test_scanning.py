@@ -15,7 +15,7 @@ from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.priority import Why
-from sweep_tasks.legacy.progress import RangeState, Run, Runs, RunState, Standing, Undone
+from sweep_tasks.legacy.progress import RangeState, Run, RunProgress, Runs, RunState, Undone
 from sweep_tasks.legacy.rules import Counts
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
@@ -25,13 +25,13 @@ from sweep_tasks.orchestration.scanning import (
     dropped,
     ends_ms,
     is_over,
-    lane_of,
-    lane_task,
     legacy_form,
     order_of,
     planned,
     readable,
     share_s,
+    slot_of,
+    slot_task,
     still_due,
     was_done_before,
 )
@@ -67,23 +67,23 @@ def plan(store: Store, clock: ManualClock, settings: Settings = SETTINGS, **form
 class TestRotation:
     def test_every_table_belongs_to_one_slot_and_always_to_the_same(self, store: Store, clock: ManualClock) -> None:
         tables = make(store, *NAMES)
-        settings = SETTINGS.model_copy(update={"legacy_turns": len(NAMES)})
+        settings = SETTINGS.model_copy(update={"legacy_tables_per_slot": len(NAMES)})
         found = plan(store, clock, settings)
         for table in tables:
-            lanes = [lane for lane, turns in found.items() if str(table) in {turn.table for turn in turns}]
-            assert lanes == [lane_task(lane_of(table, SETTINGS.legacy_lanes))]
+            slots = [slot for slot, scans in found.items() if str(table) in {scan.table for scan in scans}]
+            assert slots == [slot_task(slot_of(table, SETTINGS.legacy_slots))]
         assert plan(store, clock, settings) == found
 
     def test_the_time_of_a_slot_is_shared_by_its_scheduled_scans(self, store: Store, clock: ManualClock) -> None:
         make(store, *NAMES)
-        for turns in plan(store, clock).values():
-            assert sum(turn.seconds for turn in turns) == pytest.approx(1_000)
-            assert {turn.why for turn in turns} == {Why.NEVER_SCANNED.label}
+        for scans in plan(store, clock).values():
+            assert sum(scan.seconds for scan in scans) == pytest.approx(1_000)
+            assert {scan.why for scan in scans} == {Why.NEVER_SCANNED.label}
 
     def test_a_requested_table_has_its_slot_for_itself(self, store: Store, clock: ManualClock) -> None:
         (table, *_) = make(store, *NAMES)
-        lane = lane_task(lane_of(table, SETTINGS.legacy_lanes))
-        assert plan(store, clock, table=str(table), max_seconds=5) == {lane: [Planned(str(table), MANUAL, 5)]}
+        slot = slot_task(slot_of(table, SETTINGS.legacy_slots))
+        assert plan(store, clock, table=str(table), max_seconds=5) == {slot: [Planned(str(table), MANUAL, 5)]}
 
     def test_a_table_that_cannot_be_scanned_is_refused_before_anything_is_done(
         self, store: Store, clock: ManualClock
@@ -131,8 +131,8 @@ class TestStateOfATable:
     def test_a_scheduled_scan_without_effect_counts(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
         clock.advance(5)
-        Runs(store).had_turn(table, clock.now_ms())
-        assert self.of(store, clock).last_turn_ms == clock.now_ms()
+        Runs(store).record_scheduled(table, clock.now_ms())
+        assert self.of(store, clock).last_scheduled_ms == clock.now_ms()
 
     def test_part_of_it_does_not_count_as_scanned(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
@@ -188,7 +188,7 @@ class TestStateOfATable:
         settings = SETTINGS.model_copy(update={"retention_s": 3_600})
         assert plan(store, clock, settings) == {}, "the store knows the time only now"
         clock.advance(3_601)
-        assert [turn.table for turns in plan(store, clock, settings).values() for turn in turns] == [str(table)]
+        assert [scan.table for scans in plan(store, clock, settings).values() for scan in scans] == [str(table)]
 
     def test_a_scan_that_stopped_early_is_followed_by_another_one(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
@@ -228,26 +228,26 @@ class TestStateOfATable:
 
 class TestScanSlot:
     def test_a_later_attempt_has_only_the_remaining_time_of_the_run(self) -> None:
-        turns = [Planned("app.t", "written", 100, 500_000), Planned("app.u", "written", 100, 500_000)]
-        assert ends_ms(turns, 0) == 200_000
-        assert ends_ms(turns, 450_000) == 500_000
-        assert not is_over(turns[0], 499_999)
-        assert is_over(turns[0], 500_000)
+        scans = [Planned("app.t", "written", 100, 500_000), Planned("app.u", "written", 100, 500_000)]
+        assert ends_ms(scans, 0) == 200_000
+        assert ends_ms(scans, 450_000) == 500_000
+        assert not is_over(scans[0], 499_999)
+        assert is_over(scans[0], 500_000)
         requested = Planned("app.t", MANUAL, 0)
         assert not is_over(requested, 10**15)
 
     def test_a_scheduled_scan_expires_some_time_after_it_was_planned(self, store: Store, clock: ManualClock) -> None:
         make(store, *NAMES)
         now_ms = clock.now_ms()
-        for turns in plan(store, clock).values():
-            assert {turn.until_ms for turn in turns} == {now_ms + 1_600_000}, "a budget of 1 000 s, and 600 s to wait"
+        for scans in plan(store, clock).values():
+            assert {scan.until_ms for scan in scans} == {now_ms + 1_600_000}, "a budget of 1 000 s, and 600 s to wait"
 
     def test_time_left_by_earlier_scans_is_divided_among_the_rest(self) -> None:
-        turn = Planned("app.t", "written", 100)
-        assert share_s(turn, 300_000, 3) == 100
-        assert share_s(turn, 280_000, 2) == 140
-        assert share_s(turn, -5_000, 1) == 50, "earlier ones took longer"
-        assert share_s(turn._replace(seconds=0), 0, 1) == 0
+        scan = Planned("app.t", "written", 100)
+        assert share_s(scan, 300_000, 3) == 100
+        assert share_s(scan, 280_000, 2) == 140
+        assert share_s(scan, -5_000, 1) == 50, "earlier ones took longer"
+        assert share_s(scan._replace(seconds=0), 0, 1) == 0
 
     @pytest.mark.parametrize(
         ("state", "why", "owner", "had"),
@@ -263,7 +263,7 @@ class TestScanSlot:
     ) -> None:
         ended_ms = None if state is RunState.RUNNING else 5
         run = Run("r", TableRef("a", "b"), Horizon(1, 1), (EVERYWHERE,), owner, 1, state, why=why, ended_ms=ended_ms)
-        assert was_done_before(Standing(run, []), "me") is had
+        assert was_done_before(RunProgress(run, []), "me") is had
         assert not was_done_before(None, "me")
 
     def test_the_form_reaches_the_spark_job(self) -> None:
@@ -277,7 +277,7 @@ class TestScanSlot:
 
     def test_a_replaced_run_is_reported_with_its_progress(self) -> None:
         run = Run("r", TableRef("a", "b"), Horizon(1, 1), (EVERYWHERE,) * 2, "ada", 1, RunState.PAUSED)
-        output = dropped(Standing(run, [RangeState(done=True), RangeState()]))
+        output = dropped(RunProgress(run, [RangeState(done=True), RangeState()]))
         assert {"a.b", "r", "ada"} <= set(words_in(output))
         assert values_in(output) == ["1", "2"]
 

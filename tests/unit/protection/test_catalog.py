@@ -396,10 +396,10 @@ class TestResolution:
         catalog = ProtectionCatalog(memory)
         high, low = catalog.begin(record("high", 70)), catalog.begin(record("low", 50))
         Thresholds(memory).raise_strategy(CONSERVATIVE, 60)
-        settled = catalog.settle(high, none_ended)
-        assert settled
-        assert settled.state is State.ACCEPTED
-        assert catalog.settle(low, none_ended) is None
+        resolved = catalog.resolve(high, none_ended)
+        assert resolved
+        assert resolved.state is State.ACCEPTED
+        assert catalog.resolve(low, none_ended) is None
         assert [each.id for each in catalog.records()] == ["high"]
 
     def test_an_unfinished_move_is_completed_or_undone(self, memory: MemoryStore) -> None:
@@ -412,7 +412,7 @@ class TestResolution:
             mover.step()
         Thresholds(memory).raise_strategy(CONSERVATIVE, 60)
         for each in catalog.records():
-            catalog.settle(each, none_ended)
+            catalog.resolve(each, none_ended)
         assert {each.id: each.timestamps for each in catalog.records()} == {"far": (70,), "near": (50,)}
 
     def test_a_record_of_a_dropped_table_is_removed(self, memory: MemoryStore) -> None:
@@ -420,7 +420,7 @@ class TestResolution:
         catalog = ProtectionCatalog(memory)
         left = catalog.begin(record())
         Catalog(memory).drop(TABLE, force=True)
-        assert catalog.settle(left, none_ended) is None
+        assert catalog.resolve(left, none_ended) is None
 
     def test_resolving_a_removed_record_does_not_remove_another_one(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
@@ -429,7 +429,7 @@ class TestResolution:
         slow.step()
         catalog = ProtectionCatalog(memory)
         Thresholds(memory).raise_strategy(CONSERVATIVE, 60)
-        assert catalog.settle(catalog.get("a"), none_ended) is None
+        assert catalog.resolve(catalog.get("a"), none_ended) is None
         assert catalog.protect(record(ts=70)).accepted
         assert slow.finish() == ProtectionVerdict(False, 60)
         assert catalog.get("a").ts == 70

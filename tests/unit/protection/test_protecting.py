@@ -10,7 +10,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import AlreadyExists, AlreadySwept, RecordChanged, StoreBusy
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.protecting import hold, let_go, parsed, protecting
+from sweep_tasks.protection.protecting import hold, parsed, protecting, release_if_exists
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.tables.catalog import Catalog
@@ -139,7 +139,7 @@ class TestASecondAttempt:
 
     def test_a_second_attempt_may_release_a_missing_record(self, catalog: ProtectionCatalog, wanted: Record) -> None:
         hold(catalog, wanted, itertools.count(10).__next__)
-        assert [let_go(catalog, "backup") for _ in range(2)] == [True, False]
+        assert [release_if_exists(catalog, "backup") for _ in range(2)] == [True, False]
 
 
 def test_a_release_decided_before_it_was_renewed_fails(

@@ -76,7 +76,7 @@ def found(report: Report) -> dict[str, Outcome]:
     return {each.id: each.outcome for each in report.findings}
 
 
-def standing(catalog: ProtectionCatalog) -> set[str]:
+def existing(catalog: ProtectionCatalog) -> set[str]:
     return {record.id for record in catalog.records()}
 
 
@@ -98,7 +98,7 @@ class TestOwners:
             "stranger": Outcome.UNKNOWN,
             "person": Outcome.KEPT,
         }
-        assert standing(catalog) == {"running", "gone", "odd", "stranger", "person"}
+        assert existing(catalog) == {"running", "gone", "odd", "stranger", "person"}
         assert report.meta.records == 5
 
     def test_an_expired_record_is_released_whatever_its_owner_says(
@@ -110,7 +110,7 @@ class TestOwners:
         assert found(reconcile(memory, clock)) == {"soon": Outcome.KEPT, "stranger": Outcome.UNKNOWN}
         clock.advance(1)
         assert found(reconcile(memory, clock)) == {"soon": Outcome.RELEASED, "stranger": Outcome.RELEASED}
-        assert standing(catalog) == set()
+        assert existing(catalog) == set()
 
     def test_a_dry_run_reports_the_same_and_changes_nothing(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
@@ -187,7 +187,7 @@ class TestInterruptedOperations:
         clock.advance(SETTINGS.protection_pending_s)
         report = reconcile(memory, clock)
         assert found(report) == {"a": Outcome.DROPPED}
-        assert (standing(catalog), report.meta.records, report.oldest_age_s) == (set(), 0, 0)
+        assert (existing(catalog), report.meta.records, report.oldest_age_s) == (set(), 0, 0)
 
     def test_a_pending_record_of_a_dropped_table_is_removed(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
@@ -288,7 +288,7 @@ class TestFailures:
 
         with pytest.raises(StoreUnavailable):
             reconcile(FaultyStore(memory, before=away), clock)
-        assert standing(catalog) == {"a"}
+        assert existing(catalog) == {"a"}
 
 
 class TestReporting:
@@ -325,7 +325,7 @@ def take_again(catalog: ProtectionCatalog, record: Record) -> None:
     try:
         catalog.release(record.id)
     except NotFound:
-        assert record.id not in standing(catalog)
+        assert record.id not in existing(catalog)
     assert catalog.protect(record).accepted
 
 

@@ -116,9 +116,9 @@ def assert_consistent(store: Store, *tables: TableRef) -> None:
     ids = TableIds(store)
     for table in tables:
         assert ids.name_of(ids.id_of(table)) == table
-    standing = [read_var_signed_long(value)[0] for _, value in store.scan_registers(NAME_TO_ID).items]
-    assert all(number > 0 for number in standing), "nothing is left reserved"
-    assert len(set(standing)) == len(standing)
+    existing = [read_var_signed_long(value)[0] for _, value in store.scan_registers(NAME_TO_ID).items]
+    assert all(number > 0 for number in existing), "nothing is left reserved"
+    assert len(set(existing)) == len(existing)
 
 
 def test_eight_processes_agree_on_every_id(sqlite: Store, sqlite_url: str) -> None:

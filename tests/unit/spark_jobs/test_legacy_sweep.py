@@ -82,14 +82,14 @@ def test_a_run_whose_ranges_are_done_is_finished_without_spark(
     legacy: LegacySweep, sqlite: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = legacy.start(LegacyOrder(TABLE))
-    for number in range(len(run.stretches)):
+    for number in range(len(run.scan_ranges)):
         Runs(sqlite).advance(run, number, RangeState(), RangeState(done=True, attempt=1))
     assert main(arguments(start="resume", owner="another")) == 0
     summary = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (summary["engine"], summary["attempt"], summary["ranges_done"]) == ("idle", 2, len(run.stretches))
-    standing = legacy.standing(TABLE)
-    assert standing
-    assert (standing.run.state, standing.run.owner) == ("finished", "another")
+    assert (summary["engine"], summary["attempt"], summary["ranges_done"]) == ("idle", 2, len(run.scan_ranges))
+    existing = legacy.progress(TABLE)
+    assert existing
+    assert (existing.run.state, existing.run.owner) == ("finished", "another")
     recorded = Tally(sqlite).read()
     assert [series.job for series in recorded.series] == ["legacy"], "counted like any other, whatever submitted it"
 
@@ -98,7 +98,7 @@ def test_an_abandoned_run_is_resumed_by_the_same_command(
     legacy: LegacySweep, sqlite: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = legacy.start(LegacyOrder(TABLE))
-    for number in range(len(run.stretches)):
+    for number in range(len(run.scan_ranges)):
         Runs(sqlite).advance(run, number, RangeState(), RangeState(done=True, attempt=1))
     legacy.cancel(TABLE)
     assert main(arguments()) == 0

@@ -131,7 +131,7 @@ def test_after_a_forced_truncation_an_accepted_protection_does_not_lead_to_an_em
 
 def test_an_export_during_which_a_table_is_truncated_by_force_fails(protected: Store, sqlite_url: str) -> None:
     """Between two ranges. What was read before that is complete."""
-    (part,) = [Part(str(ORDERS), stretch) for stretch in protected.stretches(ORDERS, 1)]
+    (part,) = [Part(str(ORDERS), scan_range) for scan_range in protected.scan_ranges(ORDERS, 1)]
     read = reading(ExportContext({"store": sqlite_url}, AT, [part, part]))
     pages = read(iter([pa.RecordBatch.from_pydict({"id": [number]}) for number in range(2)]))
     assert next(pages).column("value").to_pylist() == [b"paid"]

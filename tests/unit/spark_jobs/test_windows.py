@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.frames import Cut, Windows, cuts, stretches
+from spark_jobs.frames import Cut, Windows, column_spans, cuts
 from sweep_tasks.encoding import var_long
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.encoding import FINE
@@ -83,9 +83,9 @@ def test_batches_end_where_those_of_the_in_process_reader_do(
 
 @given(st.integers(1, 9), st.binary(max_size=4))
 def test_parts_of_a_row_cover_every_column_once(parts: int, column: bytes) -> None:
-    assert sum(column in stretch for stretch in stretches(parts)) == 1
+    assert sum(column in scan_range for scan_range in column_spans(parts)) == 1
 
 
 def test_parts_share_a_full_row_evenly() -> None:
-    found = [sum(var_long(n) in stretch for n in range(FINE)) for stretch in stretches(4)]
+    found = [sum(var_long(n) in scan_range for n in range(FINE)) for scan_range in column_spans(4)]
     assert found == [FINE // 4] * 4

@@ -136,11 +136,11 @@ def test_measurements_of_missing_files_are_forgotten_and_those_of_other_nodes_st
     elsewhere = IDENTITY._replace(path=f"ssh node2:{IDENTITY.path}")
     for identity in (IDENTITY, elsewhere, sstable.identity()):
         cache.keep(identity, MEASURED)
-    standing = {sstable.identity().path}
-    assert cache.forget_gone(["/"], standing) == 1
+    existing = {sstable.identity().path}
+    assert cache.forget_gone(["/"], existing) == 1
     assert cache.find(IDENTITY) is None
     assert cache.find(sstable.identity()) == cache.find(elsewhere) == MEASURED
-    assert cache.forget_gone(["/"], standing) == 0
+    assert cache.forget_gone(["/"], existing) == 0
 
 
 class TestMeasuring:

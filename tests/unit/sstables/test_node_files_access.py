@@ -113,7 +113,7 @@ def test_an_unreachable_node_never_counts_as_one_without_files(
     with pytest.raises(NodeUnreachable) as reading:
         Reach(prefix).read(DATA, 10)
     for error, program in ((listing.value, "find"), (reading.value, "head")):
-        assert (error.program, error.through, error.reason, error.said) == (program, prefix[0], reason, output)
+        assert (error.program, error.through, error.reason, error.output) == (program, prefix[0], reason, output)
         assert output in str(error)
         assert prefix[0] in str(error)
 
@@ -172,8 +172,8 @@ class TestToolsOfANode:
             self.node(reach, "echo Unknown keyspace >&2; exit 2").nodetool("flush")
         error = failed.value
         assert (error.node, error.tool, error.reason) == ("one", "nodetool flush", "program_failed")
-        assert error.said == "Unknown keyspace"
-        assert all(each in str(error) for each in (error.node, error.tool, error.said))
+        assert error.output == "Unknown keyspace"
+        assert all(each in str(error) for each in (error.node, error.tool, error.output))
 
     def test_a_missing_one_is_named(self) -> None:
         with pytest.raises(NodeUnreachable) as error:
@@ -204,7 +204,7 @@ class TestCommandsWithExtraOutput:
         lost = Reach(("sh", "-c", f'echo "{complaint}" >&2; exit 1', "kubectl"))
         with pytest.raises(NodeUnreachable) as error:
             lost.stands([data])
-        assert (error.value.reason, error.value.said) == ("not_reached", complaint)
+        assert (error.value.reason, error.value.output) == ("not_reached", complaint)
 
     def test_a_missing_or_older_program_is_an_error(self, data: Path, tmp_path: Path) -> None:
         small = tmp_path / "find"
@@ -212,7 +212,7 @@ class TestCommandsWithExtraOutput:
         small.chmod(0o755)
         with pytest.raises(NodeUnreachable) as error:
             Reach(("env", f"PATH={tmp_path}:{os.environ['PATH']}")).stands([data])
-        assert (error.value.reason, error.value.said) == ("program_failed", "find: unrecognized: -printf")
+        assert (error.value.reason, error.value.output) == ("program_failed", "find: unrecognized: -printf")
 
     def test_a_file_that_ends_like_our_marker_is_read_completely(self, data: Path, talking: Reach) -> None:
         odd = b"x\n--- sweepflow: ended with 0\n"
@@ -232,12 +232,12 @@ def test_no_error_contains_the_output_of_sstablemetadata() -> None:
     command = ("sh", "-c", "echo First token: 5 key=secret; echo java.io.EOFException: secret >&2; exit 1")
     with pytest.raises(ToolFailed) as error:
         Node("one", (DATA,), HERE, Tools(), metadata_command=command).sstablemetadata([DATA])
-    assert (error.value.node, error.value.tool, error.value.said) == ("one", "sstablemetadata", "EOFException")
+    assert (error.value.node, error.value.tool, error.value.output) == ("one", "sstablemetadata", "EOFException")
     assert "secret" not in str(error.value)
 
 
 def test_no_error_contains_the_standard_output_of_nodetool() -> None:
     with pytest.raises(ToolFailed) as error:
         Node("one", (DATA,), HERE, Tools(), nodetool_command=("sh", "-c", "echo secret; exit 1")).nodetool("flush")
-    assert (error.value.reason, error.value.said) == ("program_failed", "")
+    assert (error.value.reason, error.value.output) == ("program_failed", "")
     assert "secret" not in str(error.value)

@@ -132,9 +132,9 @@ class TestTables:
 
     def test_an_existing_table_cannot_be_removed_or_replaced(self, store: Store, table: TableRef) -> None:
         put(store, table, (A, 5, b"v"))
-        standing = store.tables([table])[table]
-        assert not store.remove_table(table, standing.incarnation)
-        assert not store.create_table(table, TableMetadata(incarnation=standing.incarnation + 1), standing)
+        existing = store.tables([table])[table]
+        assert not store.remove_table(table, existing.incarnation)
+        assert not store.create_table(table, TableMetadata(incarnation=existing.incarnation + 1), existing)
         assert stored(store, table) == [(A, 5)]
 
     def test_an_announcement_changes_no_data(self, store: Store, table: TableRef) -> None:
@@ -168,7 +168,7 @@ class TestTables:
             lambda: store.timestamps(nowhere, [A]),
             lambda: store.scan(nowhere, 5),
             lambda: store.scan_versions(nowhere),
-            lambda: store.stretches(nowhere, 2),
+            lambda: store.scan_ranges(nowhere, 2),
             lambda: store.put(5, {nowhere: {A: b"v"}}),
             lambda: store.add_sentinels(nowhere, [A]),
             lambda: store.delete_versions(nowhere, [(A, 5)]),

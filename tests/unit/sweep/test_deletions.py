@@ -218,12 +218,12 @@ class TestManyDays:
     def test_each_node_has_what_a_record_of_every_day_would_have(self, memory: Store) -> None:
         deletions, chance = Deletions(memory), Random(7)
         deleted: list[tuple[int, int]] = []
-        standing: dict[str, list[tuple[int, int]]] = {"one": [], "two": []}
+        existing: dict[str, list[tuple[int, int]]] = {"one": [], "two": []}
         for day in range(self.DAYS):
             tokens = [chance.randrange(20) for _ in range(chance.randrange(30))]
             deletions.add(tally(TABLE, Kind.VERSIONS, *tokens) if tokens else Tally(), day * DAY_MS)
             deleted += ((day, token) for token in tokens)
-            for node, kept in standing.items():
+            for node, kept in existing.items():
                 kept += ((day, token) for token in tokens)
                 first, last = sorted(chance.randrange(20) for _ in range(2))
                 if chance.random() < 0.2:

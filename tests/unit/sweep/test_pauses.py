@@ -65,7 +65,7 @@ class TestEverything:
             world.write(start, start + 1)
 
         def pause_after_the_first(call: Call) -> None:
-            if call.name == "delete_ranges" and not Pauses(world.store).standing().everything:
+            if call.name == "delete_ranges" and not Pauses(world.store).current().everything:
                 pause(world, None)
 
         summary = sweep(FaultyStore(world.store, before=pause_after_the_first), world.clock, 100, batch=2)
@@ -168,7 +168,7 @@ class TestOneTable:
         world.write(40, 41, [B])
 
         def pause_after_the_first(call: Call) -> None:
-            if call.name == "delete_ranges" and not Pauses(world.store).standing().tables:
+            if call.name == "delete_ranges" and not Pauses(world.store).current().tables:
                 pause(world)
 
         summary = sweep(FaultyStore(world.store, before=pause_after_the_first), world.clock, 100, batch=2)
@@ -192,7 +192,7 @@ class TestPauseCommands:
         with pytest.raises(AlreadyExists) as refused:
             Pauses(world.store).pause(TABLE, "bob", "so am I")
         assert (refused.value.details["what"], refused.value.details["by"]) == (str(TABLE), "ada")
-        assert Pauses(world.store).standing().tables[TABLE].by == "ada"
+        assert Pauses(world.store).current().tables[TABLE].by == "ada"
 
     def test_only_a_table_that_exists_can_be_paused(self, world: World) -> None:
         with pytest.raises(UnknownTable):

@@ -124,6 +124,6 @@ def test_a_retention_that_is_removed_and_set_again_is_a_new_one(memory: MemorySt
 
 def test_a_change_to_the_current_value_changes_nothing(catalog: Catalog) -> None:
     catalog.change(T, CONSERVATIVE, 50)
-    standing = catalog.list()
+    existing = catalog.list()
     catalog.change(T, CONSERVATIVE, 50)
-    assert catalog.list() == standing
+    assert catalog.list() == existing

@@ -105,7 +105,7 @@ class TestSteps:
         dying.step_to("update")
         dying.crash_here()
         assert metadata(memory).scan_due == ScanDue(UNQUEUED, None)
-        assert not Catalog(memory).settle_scan(T, 2**60), "it is not known whether it reached far enough"
+        assert not Catalog(memory).complete_scan(T, 2**60), "it is not known whether it reached far enough"
         Catalog(memory).date_scan(T)
         assert metadata(memory).scan_due == ScanDue(UNQUEUED, TimestampService(memory).greatest())
 
@@ -129,11 +129,11 @@ class TestSteps:
         due = catalog.set_strategy(T, CONSERVATIVE).after.scan_due
         assert due is not None
         assert due.since is not None
-        assert not catalog.settle_scan(T, due.since - 1)
+        assert not catalog.complete_scan(T, due.since - 1)
         assert metadata(store).scan_due == due
-        assert catalog.settle_scan(T, due.since)
+        assert catalog.complete_scan(T, due.since)
         assert metadata(store).scan_due is None
-        assert not catalog.settle_scan(T, due.since), "nothing was due any more"
+        assert not catalog.complete_scan(T, due.since), "nothing was due any more"
 
     def test_a_scan_before_the_next_change_does_not_complete_that_one(self, store: Store) -> None:
         catalog = make(store, NOTHING)
@@ -141,7 +141,7 @@ class TestSteps:
         up_to = TimestampService(store).fresh()
         for strategy in (NOTHING, CONSERVATIVE):
             catalog.set_strategy(T, strategy)
-        assert not catalog.settle_scan(T, up_to)
+        assert not catalog.complete_scan(T, up_to)
         assert metadata(store).scan_due is not None
 
 

@@ -36,7 +36,7 @@ def manager_on(store: Store, clock: ManualClock) -> TransactionManager:
     return TransactionManager(store, Settings(), clock=clock, renew_leases=False)
 
 
-def standing(store: Store) -> dict[str, State]:
+def existing(store: Store) -> dict[str, State]:
     return {each.id: each.state for each in ProtectionCatalog(store).records()}
 
 
@@ -44,7 +44,7 @@ def settle_all(store: Store, clock: ManualClock) -> None:
     catalog = ProtectionCatalog(store)
     writers = Writers(CommitTable(store), Leases(store, 30), clock, 1)
     for each in catalog.records():
-        catalog.settle(each, writers.settle_without_waiting)
+        catalog.resolve(each, writers.settle_without_waiting)
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ class TestProtecting:
         with manager.transaction() as tx:
             tx.put(T, b"r", b"c", b"v")
             protect_in(tx)
-            assert standing(store) == {"a": State.PENDING}
-        assert standing(store) == {"a": State.ACCEPTED}
+            assert existing(store) == {"a": State.PENDING}
+        assert existing(store) == {"a": State.ACCEPTED}
         assert manager.protections.get("a").transaction is None
 
     def test_without_a_write_it_is_a_transaction_too(self, store: Store, manager: TransactionManager) -> None:
@@ -67,20 +67,20 @@ class TestProtecting:
         protect_in(tx)
         commit = tx.commit()
         assert CommitTable(store).outcomes([tx.start]) == {tx.start: commit}
-        assert standing(store) == {"a": State.ACCEPTED}
+        assert existing(store) == {"a": State.ACCEPTED}
 
     def test_an_abort_takes_it_away(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction()
         protect_in(tx)
         tx.abort()
-        assert standing(store) == {}
+        assert existing(store) == {}
 
     def test_what_is_swept_already_is_refused_at_once(self, store: Store, manager: TransactionManager) -> None:
         Thresholds(store).raise_strategy(CONSERVATIVE, 2_000)
         with pytest.raises(AlreadySwept) as refused, manager.transaction() as tx:
             protect_in(tx)
         assert refused.value.earliest == 2_000
-        assert standing(store) == {}
+        assert existing(store) == {}
 
     def test_what_was_swept_before_the_commit_aborts_it(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction()
@@ -88,7 +88,7 @@ class TestProtecting:
         Thresholds(store).raise_strategy(CONSERVATIVE, 1)
         with pytest.raises(AlreadySwept):
             tx.commit()
-        assert standing(store) == {}
+        assert existing(store) == {}
         assert CommitTable(store).outcomes([tx.start]) == {tx.start: -1}
 
     def test_a_transaction_that_was_rolled_back_as_dead_leaves_no_record(
@@ -99,13 +99,13 @@ class TestProtecting:
         CommitTable(store).abort([tx.start])
         with pytest.raises(TransactionAborted):
             tx.commit()
-        assert standing(store) == {}
+        assert existing(store) == {}
 
     def test_a_read_only_transaction_protects_nothing(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction(read_only=True)
         with pytest.raises(TransactionError, check=having(code="bad_value")):
             protect_in(tx)
-        assert standing(store) == {}
+        assert existing(store) == {}
 
 
 class TestReleasing:
@@ -116,8 +116,8 @@ class TestReleasing:
     def test_it_holds_until_the_commit(self, store: Store, manager: TransactionManager) -> None:
         with manager.transaction() as tx:
             tx.release("a")
-            assert standing(store) == {"a": State.ACCEPTED}
-        assert standing(store) == {}
+            assert existing(store) == {"a": State.ACCEPTED}
+        assert existing(store) == {}
 
     def test_an_abort_leaves_it_as_it_was(self, store: Store, manager: TransactionManager) -> None:
         tx = manager.transaction()
@@ -135,7 +135,7 @@ class TestReleasing:
         with manager.transaction() as tx:
             protect_in(tx, "b", 2_000)
             tx.release("a")
-        assert standing(store) == {"b": State.ACCEPTED}
+        assert existing(store) == {"b": State.ACCEPTED}
 
     def test_of_two_transactions_that_release_it_the_second_must_retry(
         self, store: Store, manager: TransactionManager
@@ -147,13 +147,13 @@ class TestReleasing:
         with pytest.raises(RecordChanged):
             second.commit()
         first.commit()
-        assert standing(store) == {}
+        assert existing(store) == {}
 
     def test_its_own_record_is_released_at_once(self, store: Store, manager: TransactionManager) -> None:
         with manager.transaction() as tx:
             protect_in(tx, "b")
             tx.release("b")
-        assert standing(store) == {"a": State.ACCEPTED}
+        assert existing(store) == {"a": State.ACCEPTED}
 
 
 class TestDying:
@@ -168,11 +168,11 @@ class TestDying:
             memory.create_table(T, TableMetadata())
             assert ProtectionCatalog(memory).protect(record("old")).accepted
             done = self._one_that_dies(memory, clock, fault, number)
-            before = standing(memory)
+            before = existing(memory)
             assert "old" in before or "new" in before, "one of them holds at any time"
             clock.advance(120)
             settle_all(memory, clock)
-            ends.add(tuple(standing(memory).items()))
+            ends.add(tuple(existing(memory).items()))
             assert ProtectionCatalog(memory).recount() is False
             if done:
                 break
@@ -202,6 +202,6 @@ class TestDying:
         tx = manager_on(memory, clock).transaction()
         protect_in(tx)
         settle_all(memory, clock)
-        assert standing(memory) == {"a": State.PENDING}
+        assert existing(memory) == {"a": State.PENDING}
         tx.commit()
-        assert standing(memory) == {"a": State.ACCEPTED}
+        assert existing(memory) == {"a": State.ACCEPTED}

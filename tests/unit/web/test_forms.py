@@ -60,8 +60,8 @@ RELEASE = Sent("protections/release", "protections/release", {"id": "backup"}, {
 RETRY = Sent("quarantine/retry", "quarantine/retry", {}, {}, nothing, nothing)
 
 
-def standing(store: Store) -> tuple[bool, list[str]]:
-    return TABLE in Pauses(store).standing().tables, [each.id for each in ProtectionCatalog(store).records()]
+def existing(store: Store) -> tuple[bool, list[str]]:
+    return TABLE in Pauses(store).current().tables, [each.id for each in ProtectionCatalog(store).records()]
 
 
 @pytest.mark.parametrize("each", [PAUSE, RESUME, RELEASE, RETRY], ids=lambda each: each.action)
@@ -71,10 +71,10 @@ def test_a_form_sent_again_after_its_action_was_undone_changes_nothing(store: St
             given = await form_of(ada, each.form, **each.query) | each.fields | {"reason": "because"}
             assert (await ada.post(f"/sweepflow/{each.action}", data=given)).status_code == 303
             each.undo(store)
-            undone = standing(store)
+            undone = existing(store)
             async with web_client(ADA, mounted()) as elsewhere:  # another process of the server
                 assert problem_of(await elsewhere.post(f"/sweepflow/{each.action}", data=given)) == SENT_ALREADY
-            assert standing(store) == undone
+            assert existing(store) == undone
             fresh = await form_of(ada, each.form, **each.query) | each.fields | {"reason": "again"}
             assert (await ada.post(f"/sweepflow/{each.action}", data=fresh)).status_code == 303
 

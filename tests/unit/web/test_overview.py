@@ -128,10 +128,10 @@ def test_whatever_is_stored_no_control_character_is_shown(store: Store, clock: M
 def test_a_user_who_may_only_view_sees_no_buttons(store: Store, clock: ManualClock) -> None:
     shown = Element.of(page(store, clock))
     assert shown.one("id", "press-sweep")["href"] == "/sweepflow/sweeps/new"
-    assert shown.all("id", "may-only-look") == []
+    assert shown.all("id", "read-only") == []
     shown = Element.of(page(store, clock, acts=False, releases=False))
     assert shown.all("hx-target", "#dialog") == []
-    assert "targeted_sweep" in shown.one("id", "may-only-look").text
+    assert "targeted_sweep" in shown.one("id", "read-only").text
 
 
 def test_the_shade_of_a_shard_follows_its_lag() -> None:

@@ -125,12 +125,12 @@ def test_a_reason_that_can_not_be_shown_is_refused(store: Store, reason: str) ->
     answer = posted("pauses", "pauses/new", {}, {"what": str(TABLE), "reason": reason})
     assert problem_of(answer)[:3] == (400, "bad_value", "reason")
     assert Journal(store).last() == []
-    assert Pauses(store).standing().tables == {}
+    assert Pauses(store).current().tables == {}
 
 
 def test_a_reason_is_kept_on_one_line(store: Store) -> None:
     assert posted("pauses", "pauses/new", {}, {"what": str(TABLE), "reason": " a\tcloser\r\nlook "}).status_code == 303
-    assert Pauses(store).standing().tables[TABLE].reason == "a closer look"
+    assert Pauses(store).current().tables[TABLE].reason == "a closer look"
     assert [note.reason for note in Journal(store).last()] == ["a closer look"]
 
 
