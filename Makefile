@@ -11,7 +11,7 @@ TOOLS := $(VENV)/tools
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup java postgres browser promtool run ui cluster lint types layers test test-quick test-fast \
-  test-search test-cassandra test-spark test-airflow test-long bench monitoring lock audit hooks digests format clean
+  test-search test-cassandra test-spark test-airflow test-long bench monitoring screenshot lock audit hooks digests format clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 16
@@ -140,6 +140,11 @@ bench: $(READY)  ## Measure the documented performance, as JSON
 monitoring: $(READY)  ## Generate the dashboard and the alert rules from the declared metrics
 	$(BIN)/sweepflow metrics --dashboard > deploy/monitoring/dashboard.json
 	$(BIN)/sweepflow metrics --rules > deploy/monitoring/rules.yaml
+
+# The browser tests keep pictures of what they see.
+screenshot: browser $(READY)  ## Take the picture of the page in the README
+	$(BIN)/pytest tests/airflow/test_page.py -k "operator_sees"
+	cp "build/screenshots/a shard is late.png" docs/images/page.png
 
 # uv, pip-audit and pre-commit, with their dependencies, in a separate environment, so that nothing else depends on them.
 # The main environment may be outdated: an up-to-date one can't be installed before the lock exists.
