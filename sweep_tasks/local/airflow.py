@@ -138,16 +138,10 @@ class LocalAirflow:
         self.wait(f"the DAG {dag_id}", lambda: self._known(dag_id))
         self.api("PATCH", f"/dags/{dag_id}", {"is_paused": paused})
 
-    def trigger(
-        self,
-        dag_id: str,
-        conf: Mapping[str, Any] | None = None,
-        run_id: str | None = None,
-        note: str | None = None,
-    ) -> str:
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, run_id: str | None = None) -> str:
         """Start a run and return its id."""
         name = run_id or f"manual__{pendulum.now('UTC').isoformat()}"
-        asked = {"logical_date": None, "conf": dict(conf or {}), "dag_run_id": name, "note": note}
+        asked = {"logical_date": None, "conf": dict(conf or {}), "dag_run_id": name}
         return str(self.api("POST", f"/dags/{dag_id}/dagRuns", asked)["dag_run_id"])
 
     def run_state(self, dag_id: str, run_id: str) -> str:

@@ -36,7 +36,10 @@ log = structlog.get_logger(__name__)
 
 
 def actor_of(context: Context) -> Actor:
-    """Return the user who triggered the run, or the scheduler, and the note of the run as the reason."""
+    """Return the user who triggered the run, or the scheduler, and the note of the run as the reason.
+
+    Airflow passes a note to tasks only if it has loaded it for another purpose: 3.3 does not for a new run.
+    """
     run = context["dag_run"]
     reason = printable((run.note or "").strip(), MOST_CHARACTERS)
     return Actor(printable(run.triggering_user_name or SCHEDULER), reason or NO_REASON)

@@ -35,8 +35,8 @@ def switched_on(airflow: LocalAirflow, queued: QueuedStore) -> Iterator[None]:
     airflow.unpause(LEGACY_SWEEP, paused=True)
 
 
-def run(airflow: LocalAirflow, expected: str, note: str | None = None, **form: Any) -> str:
-    run_id = airflow.trigger(LEGACY_SWEEP, form, note=note)
+def run(airflow: LocalAirflow, expected: str, **form: Any) -> str:
+    run_id = airflow.trigger(LEGACY_SWEEP, form)
     ended = airflow.wait_for_run(LEGACY_SWEEP, run_id)
     assert ended == expected, airflow.describe_run(LEGACY_SWEEP, run_id)
     return run_id
@@ -51,14 +51,13 @@ def test_a_requested_table_is_scanned_and_then_the_remaining_tables_in_rotation(
 ) -> None:
     for strategy in (CONSERVATIVE, THOROUGH):
         queued.write(strategy, 0, 3)
-    requested = run(airflow, "success", note="it is late", table=str(TABLES[THOROUGH]), batch=7)
+    requested = run(airflow, "success", table=str(TABLES[THOROUGH]), batch=7)
     [summary] = airflow.xcom(LEGACY_SWEEP, requested, slot(THOROUGH))
     assert (summary["engine"], summary["deleted"], summary["stopped"]) == ("spark", 2 * CELLS, None)
     scan = airflow.xcom(LEGACY_SWEEP, requested, slot(THOROUGH), key=SCAN)
     assert scan == {"table": str(TABLES[THOROUGH]), "run": summary["run"]}, "reported before the end of the scan"
     note = Journal(queued.store).last()[0]
     assert (note.by, note.what, note.about, note.outcome) == ("admin", "legacy sweep", str(TABLES[THOROUGH]), "done")
-    assert note.reason == "it is late"
     assert queued.versions(THOROUGH, 0) == {(False, 1)}
     assert queued.versions(CONSERVATIVE, 0) == {(False, 3)}
     states = airflow.task_states(LEGACY_SWEEP, requested)

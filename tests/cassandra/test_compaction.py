@@ -367,7 +367,7 @@ def test_the_command_distinguishes_its_own_files_from_later_flushes_and_a_larger
         assert {each["blocker"] for each in kept["done"]["blocked"]} == {"too_large"}
         larger_budget = command("run", "--budget", "1000000")
         (compaction,) = larger_budget["done"]["compactions"]
-        assert (compaction["outcome"], compaction["dropped"], len(compaction["created"])) == ("done", TOMBSTONES, 1)
+        assert (compaction["outcome"], compaction["dropped"], len(compaction["made"])) == ("done", TOMBSTONES, 1)
         assert (larger_budget["report"]["dropped"], larger_budget["report"]["tombstones"]["after"]) == (TOMBSTONES, 600)
         assert read_all(store, {"unified": table}) == contents
         Catalog(store).drop(table, force=True)
