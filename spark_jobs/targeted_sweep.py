@@ -34,6 +34,7 @@ from sweep_tasks.journal.journal import Act, Journal
 from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.logs import at_work, configure_logs_by_settings
 from sweep_tasks.metrics.samples import tally_sweep
+from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.run import covers, outcome, record_sweep
@@ -52,6 +53,7 @@ def sweep(order: SweepJob, settings: Settings) -> Summary:
     attempt = order.counted_under
     with acting_for(order.actor, order.reason), open_store(settings.store, settings) as store:
         if not order.dry_run:
+            Progress(store).check([order.shard])  # a refused order changes nothing
             record_lowered(store, settings, clock)
         horizon = order.horizon(store, settings, clock)
         progress = LogEvery()

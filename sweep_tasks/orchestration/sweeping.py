@@ -189,11 +189,13 @@ class SweepShardOperator(SparkJobOperator):
         from sweep_tasks.journal.safeguards import record_lowered
         from sweep_tasks.metrics.samples import tally_sweep
         from sweep_tasks.orchestration.recording import acting_for_run
+        from sweep_tasks.queue.progress import Progress
         from sweep_tasks.sweep.run import sweep_idle
 
         clock = SystemClock()
         with open_store(settings.store, settings) as store, acting_for_run(context):
             if not order.dry_run:
+                Progress(store).check([order.shard])  # a refused order changes nothing
                 record_lowered(store, settings, clock)
             horizon = order.horizon(store, settings, clock)
             summary = sweep_idle(store, settings, clock, order, horizon)

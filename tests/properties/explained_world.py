@@ -51,7 +51,7 @@ steps = st.one_of(
     st.tuples(st.just("lease")),
     st.tuples(st.just("wait"), st.sampled_from([1, 60, 120])),
     st.tuples(st.just("sweep")),
-    st.tuples(st.just("copy missing")),
+    st.tuples(st.just("lose replica")),
     st.tuples(st.just("late value")),
 )
 readable_steps = st.one_of(

@@ -216,8 +216,8 @@ def test_an_existing_export_is_neither_repeated_nor_replaced(exporter: Exporter,
     with protecting(shop.store, shop.settings, SHOP) as ts:
         created = exporter.at(ts, "export")
         again = exporter.at(ts, "export")
-        assert (created["created"], again["created"]) == (True, False)
-        assert {**created, "created": False, "seconds": {}} == again
+        assert (created["made"], again["made"]) == (True, False)
+        assert {**created, "made": False, "seconds": {}} == again
         with pytest.raises(AlreadyExists) as refused:
             exporter.at(ts, "export", ("shop.orders",))
         assert (refused.value.details["folder"], refused.value.details["ts"]) == (exporter.folder / "export", ts)
