@@ -266,7 +266,7 @@ class Webhook:
 
 
 class _LookupsInOwnThreads(asyncio.SelectorEventLoop):
-    """Looks up each host name in a thread that nobody has to wait for. A lookup can't be interrupted and may take much
+    """Looks up each host name in a thread of its own that need not end. A lookup can't be interrupted and may take much
     longer than the deadline, and a thread of asyncio's own pool is waited for when the loop or the process ends."""
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:

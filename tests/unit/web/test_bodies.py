@@ -99,7 +99,7 @@ def test_a_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("protocol", ["httptools", "h11"])
 def test_a_client_whose_body_is_refused_can_not_keep_the_connection(protocol: str) -> None:
-    """By the server that Airflow runs: a client that goes on sending would keep it open for ever."""
+    """By the server that Airflow runs: a client that continues to send would keep it open for ever."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(mounted(), http=protocol, lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
