@@ -28,6 +28,7 @@ from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, ProgramMissing, SweepflowError
 from sweep_tasks.files import PRIVATE_FILE, write_whole
 from sweep_tasks.orders import ErrorDocument, Order
+from sweep_tasks.processes import Needs, only_inherited
 from sweep_tasks.store import absolute_url
 from sweep_tasks.sweep.summary import EVERY_S
 from sweep_tasks.texts import printable
@@ -55,7 +56,8 @@ def store_settings(settings: Settings) -> dict[str, Any]:
 
 def spark_session(name: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = SparkSession.builder.appName(name).getOrCreate()
+    with only_inherited(Needs.SPARK):  # unless `spark-submit` has started Java before, PySpark does it here
+        session = SparkSession.builder.appName(name).getOrCreate()
     session.conf.set("spark.sql.shuffle.partitions", 2 * session.sparkContext.defaultParallelism)
     return session
 

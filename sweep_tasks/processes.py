@@ -142,6 +142,17 @@ def left_out_of_environment(*needs: Needs) -> list[str]:
     return [name for name in os.environ if not _is_passed_on(name, needs)]
 
 
+@contextmanager
+def only_inherited(*needs: Needs) -> Iterator[None]:
+    """Take the other variables out of our own environment for the block, in which a library starts a child process and
+    passes on all that we have."""
+    left_out = {name: os.environ.pop(name) for name in left_out_of_environment(*needs)}
+    try:
+        yield
+    finally:
+        os.environ.update(left_out)
+
+
 def _is_passed_on(name: str, needs: Sequence[Needs]) -> bool:
     """Variables of proxies are in upper or lower case."""
     all_needs = {*needs, *(more for need in needs for more in _IMPLIED.get(need, ()))}

@@ -16,14 +16,17 @@ import json
 import logging
 import re
 import smtplib
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from email.message import EmailMessage
 from email.utils import formatdate
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx
 import structlog
@@ -208,8 +211,8 @@ class Webhook:
         trusted = _trusted(self._settings)
         try:
             request = self._request(alert)
-            with _address_kept_secret():
-                asyncio.run(self._post(request, trusted))
+            with _address_kept_secret(), asyncio.Runner(loop_factory=_LookupsInOwnThreads) as loop:
+                loop.run(self._post(request, trusted))
         except httpx.InvalidURL:
             raise NotDelivered(
                 "alert_webhook_url is not an address that can be posted to",
@@ -241,9 +244,9 @@ class Webhook:
         )
 
     async def _post(self, request: httpx.Request, trusted: ssl.SSLContext) -> None:
-        """One deadline holds for everything: connection, handshake, request and answer. A timeout of httpx counts from
-        each byte to the next, so a server that sends a byte a second would never be too slow. Only the lookup of a host
-        name takes as long as the system's resolver does."""
+        """One deadline holds for everything: lookup of the host name, connection, handshake, request and answer. A
+        timeout of httpx counts from each byte to the next, so a server that sends a byte a second would never be too
+        slow."""
         until = asyncio.get_running_loop().time() + self._settings.alert_timeout_s
         async with httpx.AsyncClient(verify=trusted, timeout=None, follow_redirects=False) as client:  # noqa: S113
             async with asyncio.timeout_at(until):
@@ -260,6 +263,25 @@ class Webhook:
                 await _read_some(answer, until)
             finally:
                 await answer.aclose()
+
+
+class _LookupsInOwnThreads(asyncio.SelectorEventLoop):
+    """Looks up each host name in a thread of its own that need not end. A lookup can't be interrupted and may take much
+    longer than the deadline, and a thread of asyncio's own pool is waited for when the loop or the process ends."""
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
+        answer: Future[Any] = Future()
+
+        def look_up() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(socket.getaddrinfo(host, port, **options))
+            except Exception as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=look_up, name="lookup", daemon=True).start()
+        return await asyncio.wrap_future(answer, loop=self)
 
 
 async def _read_some(answer: httpx.Response, until: float) -> None:

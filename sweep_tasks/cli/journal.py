@@ -32,7 +32,7 @@ def journal(
         return
     with command(ctx, store, as_json) as run:
         notes = Journal(run.store).last(most, of_people=people)
-        run.answer({"notes": [note._asdict() for note in notes]}, lambda out: _print_notes(out, notes))
+        run.answer({"notes": [note.document() for note in notes]}, lambda out: _print_notes(out, notes))
 
 
 @app.command()

@@ -128,6 +128,16 @@ class Note(NamedTuple):
     about: str
     reason: str
     outcome: str = ASKED
+    number: int | None = None
+    """The number of the intent. None, like all that follows, in the entries of older versions."""
+    process: Process | None = None
+    details: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    """The details of the outcome."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the act as JSON types."""
+        return self._asdict() | {"process": self.process and self.process._asdict()}
 
 
 class Act:
@@ -295,16 +305,19 @@ class Journal:
 
     def _notes(self, page: int) -> Iterator[Note]:
         """Yield acts, the newest first. Most acts are two entries."""
-        outcomes: dict[int, str] = {}
+        outcomes: dict[int, Entry] = {}
         for _, link in self._links(min(page, _PAGE)):
             if link is None:
                 return
             entry = link.entry
             if entry.intent is None:
-                outcome = outcomes.pop(entry.number, entry.outcome)
-                yield Note(entry.at_ms, entry.by, entry.what, entry.about, entry.reason, outcome)
+                end = outcomes.pop(entry.number, None)
+                yield Note(
+                    entry.at_ms, entry.by, entry.what, entry.about, entry.reason, end.outcome if end else entry.outcome,
+                    entry.number, entry.process, entry.details, end.details if end else None,
+                )  # fmt: skip
             else:
-                outcomes.setdefault(entry.intent, entry.outcome)
+                outcomes.setdefault(entry.intent, entry)
 
     def _links(self, page: int = _PAGE) -> Iterator[tuple[int, Link | None]]:
         """Yield entries by number, from the newest to the oldest that was not pruned; None for a missing one."""

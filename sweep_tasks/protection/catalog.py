@@ -21,7 +21,7 @@ from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Announcements, Thresholds
 from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, NotFound, RecordChanged, UnknownTable
-from sweep_tasks.journal.journal import Act, Journal
+from sweep_tasks.journal.journal import Act, Detail, Journal
 from sweep_tasks.model import EVERYTHING, Span, TableRef, checked_timestamp
 from sweep_tasks.processes import in_each_process
 from sweep_tasks.protection.ledger import Ledger, Limits, Meta
@@ -110,15 +110,11 @@ class ProtectionCatalog:
 
     @contextmanager
     def record_protect(self, record: Record) -> Iterator[Act]:
-        """Record in the journal that the block creates this record. Only the tables of row ranges are recorded: rows
-        are kept out of logs."""
+        """Record in the journal that the block creates this record."""
         checked_timestamp(record.ts, "ts")
         _check_described(record)
-        tables = sorted({str(target.table) for target in record.targets})
         within = {} if record.transaction is None else {"transaction": record.transaction}
-        with self._journal.record(
-            "protect", record.id, ts=record.ts, mode=record.mode.value, tables=tables, **within
-        ) as act:
+        with self._journal.record("protect", record.id, **_for_journal(record), **within) as act:
             yield act
 
     def move(self, record_id: str, ts: int) -> ProtectionVerdict:
@@ -128,7 +124,9 @@ class ProtectionCatalog:
             record = self.get(record_id)
             if ts == record.ts:
                 return ProtectionVerdict(True)
-            with self._journal.record("move", record_id, ts=ts, before=record.ts) as act:
+            with self._journal.record(
+                "move", record_id, **_for_journal(record) | {"ts": ts, "before": record.ts}
+            ) as act:
                 moving = _required(self._ledger.change(record_id, lambda stored: moving_to(record, stored, ts)))
                 verdict = self._finish_move(moving)
                 if not verdict.accepted:
@@ -138,12 +136,14 @@ class ProtectionCatalog:
 
     def release(self, record_id: str, version: int | None = None) -> None:
         """Remove a record. With `version`, only if the record has not changed since that version."""
+        with counted("release"), self._journal.record("release", record_id) as act:
 
-        def released(stored: Record | None) -> None:
-            if version not in (None, _found(record_id, stored).version):
-                raise RecordChanged(record_id)
+            def released(stored: Record | None) -> None:
+                found = _found(record_id, stored)
+                act.add(**_for_journal(found))
+                if version not in (None, found.version):
+                    raise RecordChanged(record_id)
 
-        with counted("release"), self._journal.record("release", record_id):
             self._ledger.change(record_id, released)
 
     # --- completing unfinished changes ----------------------------------------------------------------------------
@@ -239,8 +239,10 @@ class ProtectionCatalog:
                 raise RecordChanged(record_id)
             return replace(now, released_by=transaction)
 
-        with self._journal.record("release", record_id, transaction=transaction):
-            return _required(self._ledger.change(record_id, announced))
+        with self._journal.record("release", record_id, transaction=transaction) as act:
+            record = _required(self._ledger.change(record_id, announced))
+            act.add(**_for_journal(record))
+            return record
 
     def cancel_release(self, record: Record) -> None:
         """Undo `announce_release`, because the transaction aborted."""
@@ -334,6 +336,12 @@ def record_exists(record_id: str, problem: str, *, reason: str) -> AlreadyExists
     return AlreadyExists(
         f"protection: a record {record_id!r} {problem}", field="id", reason=reason, record_id=record_id
     )
+
+
+def _for_journal(record: Record) -> dict[str, Detail]:
+    """Return what a record protects, as the journal has it: tables only, rows are kept out of logs."""
+    tables = sorted({str(target.table) for target in record.targets})
+    return {"ts": record.ts, "mode": record.mode.value, "tables": tables}
 
 
 def _required(record: Record | None) -> Record:

@@ -92,6 +92,8 @@ async def admitted(user: GetUserDep) -> AsyncIterator[None]:
 # number of bytes, or run a parser that our forms do not need. This middleware reads the body first, up to a limit, and
 # passes it on. It counts the bytes and does not trust the declared length, which may be missing or wrong. A body that
 # takes too long is refused, so that a slow client does not keep its connection and its memory for as long as it likes.
+# The server closes the connection after a refusal. Otherwise it would read and drop the rest of the body, however long
+# that takes.
 
 MOST_BYTES = 64 * 1024
 """Much more than the longest possible form."""
@@ -116,7 +118,9 @@ class LimitBodies:
         try:
             body = await read_body(Headers(scope=scope), receive)
         except SweepflowError as error:
-            await self._refuse(Request(scope), error)(scope, receive, send)
+            answer = self._refuse(Request(scope), error)
+            answer.headers["Connection"] = "close"
+            await answer(scope, receive, send)
             return
         if body is not None:
             await self._app(scope, _replay(body, receive), send)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,6 +94,31 @@ def test_sstabledump_gets_no_secret(tmp_path: Path) -> None:
     with pytest.raises(SSTableUnreadable):
         list(entries_of(SSTable.at(folder / "nb-1-big-Data.db"), tools))
     check((tmp_path / "output").read_text())
+
+
+JOB = """
+import os
+from spark_jobs.job import local_session
+try:
+    local_session("job")
+finally:
+    print(os.environ["PGPASSWORD"])
+"""
+
+
+def test_java_gets_no_secret_from_a_driver_that_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark passes its whole environment to `spark-submit`, which is replaced here by one that writes it down."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\nenv > {tmp_path}/output\nexit 1\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    job = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, cwd=ROOT)
+    assert "JAVA_GATEWAY_EXITED" in job.stderr
+    assert job.stdout.strip() == VALUE, "the driver itself keeps its variables"
+    got = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines() if "=" in line)
+    assert got.keys() >= {*NEEDED, "PYSPARK_PYTHON", "SPARK_HOME"}
+    assert not got.keys() & set(OTHERS)
 
 
 def calls() -> Iterator[tuple[str, ast.Call]]:

@@ -113,6 +113,40 @@ def test_the_deadline_holds_for_an_encrypted_exchange_too(tmp_path: Path) -> Non
     assert failed.value.reason == "unreachable"
 
 
+def test_the_deadline_holds_for_the_lookup_of_the_host_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The resolver of the system can't be made slow for one process, so the call of it is."""
+    waiting, over = threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> list[object]:
+        waiting.set()
+        over.wait(2 * ENOUGH_S)
+        raise socket.gaierror(socket.EAI_AGAIN, "not found in time")
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    try:
+        with pytest.raises(NotDelivered) as failed:
+            post("http://hook.example.org/hook")
+        assert waiting.is_set()
+        assert (failed.value.reason, failed.value.retryable) == ("unreachable", True)
+        (lookup,) = (each for each in threading.enumerate() if each.name == "lookup")
+        assert lookup.daemon, "the end of the process does not wait for it"
+    finally:
+        over.set()
+    lookup.join(60)
+    assert not lookup.is_alive()
+
+
+def test_a_host_name_is_looked_up() -> None:
+    with server(lambda send: send(OK + b"Content-Length: 2\r\n\r\nok")) as talk:
+        assert post(talk.url.replace(HOST, "localhost")) < TIMEOUT_S
+
+
+def test_a_host_that_does_not_exist_is_unreachable() -> None:
+    with pytest.raises(NotDelivered) as failed:
+        post("http://no-such-host.invalid/hook")
+    assert (failed.value.field, failed.value.reason) == ("alert_webhook_url", "unreachable")
+
+
 def test_one_that_has_accepted_the_alert_is_not_waited_for_nor_sent_it_again() -> None:
     def accept(send: Callable[[bytes], None]) -> None:
         send(OK + b"Content-Length: 99999\r\n\r\n")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.model import Cell
@@ -22,6 +25,17 @@ def test_a_journal_that_is_whole_is_verified(sqlite_url: str) -> None:
     answer = ask(sqlite_url, "verify", "--json")
     assert (answer.code, answer.document["entries"], answer.document["kept_from"]) == (0, 2, 1)
     assert answer.document["head"] in ask(sqlite_url, "verify").out
+
+
+def test_an_act_is_shown_with_the_process_and_all_details(sqlite_url: str) -> None:
+    create = ("tables", "create", "shop.items", "--store", sqlite_url)
+    drop = ("tables", "drop", "shop.items", "--force", "--reason", "no longer used", "--yes", "--store", sqlite_url)
+    assert [sweepflow(*words).code for words in (create, drop)] == [0, 0]
+    (note,) = ask(sqlite_url, "--json").document["notes"]
+    assert (note["what"], note["number"], note["details"]) == ("drop", 1, {"forced": True})
+    assert note["result"].keys() == {"mark"}
+    assert note["process"].keys() == {"uid", "login_uid", "host", "pid"}
+    assert (note["process"]["uid"], note["process"]["host"]) == (os.getuid(), socket.gethostname())
 
 
 def test_a_missing_entry_is_detected_and_the_exit_code_reports_it(sqlite_url: str) -> None:

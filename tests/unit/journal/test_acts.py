@@ -148,7 +148,7 @@ ACTS = {
         in_protections(lambda records: records.move("backup", 2_000)),
         "move",
         "backup",
-        {"ts": 2_000, "before": 1_000},
+        {"ts": 2_000, "before": 1_000, "mode": "at", "tables": [str(TABLE)]},
         protected,
     ),
     "release": Act(in_protections(lambda records: records.release("backup")), "release", "backup", {}, protected),
@@ -283,6 +283,28 @@ def test_a_pause_is_recorded_for_the_user_who_requests_it(store: Store, clock: M
     intent, outcome = newest(store)
     assert (intent.by, intent.what, intent.about, intent.reason) == ("ada", "pause", str(TABLE), "a closer look")
     assert outcome.outcome == "done"
+
+
+def test_nothing_is_paused_if_the_intent_can_not_be_recorded(store: Store, clock: ManualClock) -> None:
+    Shop(store, clock)
+
+    def refuse(call: Call) -> None:
+        if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
+            raise StoreUnavailable("store: away")
+
+    with pytest.raises(StoreUnavailable):
+        Pauses(FaultyStore(store, before=refuse), clock).pause(None, "ada", "a closer look")
+    assert Pauses(store, clock).current().listed() == []
+
+
+@pytest.mark.parametrize("how", ["release", "release in a transaction"])
+def test_a_release_is_recorded_with_what_is_no_longer_protected(store: Store, clock: ManualClock, how: str) -> None:
+    """The record itself is gone then, and the entry of its creation may be pruned."""
+    Shop(store, clock)
+    protected(store, clock)
+    ACTS[how].do(store, clock)
+    intent, outcome = newest(store)
+    assert (intent.what, outcome.details) == ("release", {"ts": 1_000, "mode": "at", "tables": [str(TABLE)]})
 
 
 def test_what_is_refused_is_recorded_as_failed(store: Store, clock: ManualClock) -> None:

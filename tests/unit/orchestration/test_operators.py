@@ -164,15 +164,20 @@ def test_the_driver_is_bound_to_its_task(fake_spark: Path) -> None:
     assert (done.stdout, done.stderr) == ("9 job.py a b\n", "")
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_the_driver_gets_no_variables_that_only_the_task_needs(
-    fake_spark: Path, monkeypatch: pytest.MonkeyPatch
+    fake_spark: Path, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
-    fake_spark.write_text("#!/bin/sh\nenv\n")
-    secrets = {"AIRFLOW__CORE__FERNET_KEY": "geheim", "AIRFLOW_CONN_X": "geheim", "AWS_SECRET_ACCESS_KEY": "geheim"}
-    for name, value in {**secrets, "SWEEPFLOW_SHARDS": "3", "SPARK_LOCAL_IP": "127.0.0.1", "odd-name": "x"}.items():
+    """Whatever `sh` is on the machine: bash passes on names that are no names of its own variables."""
+    fake_spark.write_text(f"#!{sys.executable}\nimport os\nfor each in os.environ.items(): print(*each, sep='=')\n")
+    secrets = {
+        "AIRFLOW__CORE__FERNET_KEY": "geheim", "AIRFLOW_CONN_X": "geheim", "AWS_SECRET_ACCESS_KEY": "geheim",
+        "AIRFLOW_CONN_MY-DB": "geheim", "AIRFLOW_CONN_MY.DB": "geheim",
+    }  # fmt: skip
+    for name, value in {**secrets, "SWEEPFLOW_SHARDS": "3", "SPARK_LOCAL_IP": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
     around = os.environ | {"PYSPARK_PYTHON": str(fake_spark.with_name("python")), LEFT_OUT: " ".join(_left_out())}
-    output = subprocess.run([GUARDED_SUBMIT], env=around, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([shell, GUARDED_SUBMIT], env=around, capture_output=True, text=True, check=True).stdout
     got = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     assert (got["SWEEPFLOW_SHARDS"], got["SPARK_LOCAL_IP"]) == ("3", "127.0.0.1")
     assert {"PATH", "PYSPARK_PYTHON"} <= got.keys()

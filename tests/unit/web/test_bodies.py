@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from sweep_tasks.web import application
 from sweep_tasks.web.application import FORM, HEADERS, MOST_BYTES, MOST_SECONDS
@@ -91,6 +95,40 @@ def test_a_body_that_does_not_arrive_in_time_is_refused(monkeypatch: pytest.Monk
     assert MOST_SECONDS == 10
     monkeypatch.setattr(application, "MOST_SECONDS", 0.05)
     assert problem_of(sent(trickle(), content_type=FORM)) == TOO_SLOW
+
+
+@pytest.mark.parametrize("protocol", ["httptools", "h11"])
+def test_a_client_whose_body_is_refused_can_not_keep_the_connection(protocol: str) -> None:
+    """By the server that Airflow runs: a client that continues to send would keep it open for ever."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(mounted(), http=protocol, lifespan="off", log_config=None))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        with socket.create_connection(listening.getsockname(), timeout=0.1) as client:
+            client.sendall(
+                b"POST /sweepflow/pauses HTTP/1.1\r\nHost: airflow.example\r\nContent-Type: text/plain\r\n"
+                b"Content-Length: 60000\r\n\r\nx"
+            )
+            answer, until = b"", time.monotonic() + 30
+            while time.monotonic() < until:
+                try:
+                    client.sendall(b"x")
+                    more = client.recv(65_536)
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    break
+                if not more:
+                    break
+                answer += more
+            assert time.monotonic() < until, "the connection is still open"
+        assert answer.startswith(b"HTTP/1.1 415 ")
+        assert b"\r\nconnection: close\r\n" in answer.lower()
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        listening.close()
 
 
 def test_a_get_request_cannot_have_a_larger_body() -> None:
