@@ -126,8 +126,13 @@ _MORE = {
     Needs.AIRFLOW: {
         "AIRFLOW_*": "its own settings and connections",
         "_AIRFLOW_*": "the same",
+        "SWEEPFLOW_*": "its tasks are ours, and load these settings",
     },
 }
+_WITHOUT = {
+    Needs.SPARK: ("SWEEPFLOW_ALERT_*", "SWEEPFLOW_METRICS_OTLP_*", "SWEEPFLOW_SPARK_*_URL"),
+}
+"""What a list above does not include, although a pattern in it matches: jobs alert no one and export no metrics."""
 _IMPLIED = {Needs.SPARK: (Needs.NETWORK,), Needs.AIRFLOW: (Needs.SPARK, Needs.NETWORK, Needs.NODE_TOOL)}
 """Tasks of Airflow run our code, which starts all other kinds."""
 
@@ -156,7 +161,10 @@ def only_inherited(*needs: Needs) -> Iterator[None]:
 def _is_passed_on(name: str, needs: Sequence[Needs]) -> bool:
     """Variables of proxies are in upper or lower case."""
     all_needs = {*needs, *(more for need in needs for more in _IMPLIED.get(need, ()))}
-    patterns = [*_EVERY_CHILD, *(pattern for need in all_needs for pattern in _MORE[need])]
+    patterns = [*_EVERY_CHILD]
+    for need in all_needs:
+        if not any(fnmatchcase(name, each) for each in _WITHOUT.get(need, ())):
+            patterns += _MORE[need]
     return any(fnmatchcase(name, each) or (each == "*_PROXY" and fnmatchcase(name.upper(), each)) for each in patterns)
 
 

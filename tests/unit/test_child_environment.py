@@ -39,7 +39,7 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         ((Needs.NETWORK,), {"https_proxy"}),
         ((Needs.NODE_TOOL,), {"SSH_AUTH_SOCK", "KUBECONFIG"}),
         ((Needs.EXECUTOR,), {"SWEEPFLOW_CASSANDRA_PASSWORD"}),
-        ((Needs.SPARK,), {*OURS, "https_proxy", "SPARK_HOME", "KUBECONFIG"}),
+        ((Needs.SPARK,), {"SWEEPFLOW_CASSANDRA_PASSWORD", "https_proxy", "SPARK_HOME", "KUBECONFIG"}),
         (
             (Needs.AIRFLOW,),
             {*OURS, "AIRFLOW__CORE__FERNET_KEY", "https_proxy", "SPARK_HOME", "SSH_AUTH_SOCK", "KUBECONFIG"},
