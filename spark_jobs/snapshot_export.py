@@ -33,7 +33,7 @@ from spark_jobs.job import LazySpark, for_large_frames, run_job, store_settings
 from spark_jobs.orders import ExportOrder, ExportSummary
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
-from sweep_tasks.errors import BadValue, UnknownTable
+from sweep_tasks.errors import BadValue, SnapshotSwept, UnknownTable
 from sweep_tasks.export.files import (
     Export,
     Manifest,
@@ -49,7 +49,6 @@ from sweep_tasks.logs import configure_logs_by_settings
 from sweep_tasks.model import EVERYTHING, TableRef
 from sweep_tasks.protection.records import Target
 from sweep_tasks.store.contract import Store
-from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import TransactionManager
 
 _CELLS_PER_FILE = 5_000_000
@@ -95,7 +94,7 @@ def _write_data(
 ) -> Manifest:
     """Write the files of the export and return its manifest."""
     with open_store(settings.store, settings) as store:
-        tables = _chosen(store, order.tables)
+        tables = _chosen(store, order.tables, order.at)
         _check_readable(store, settings, tables, order.at)
         session = for_large_frames(spark())
         parts = _parts(store, tables, _tasks(session))
@@ -126,10 +125,15 @@ def _finished(order: ExportOrder) -> Export | None:
     return found
 
 
-def _chosen(store: Store, names: tuple[str, ...]) -> set[TableRef]:
-    """Return the existing tables that match. A name or pattern that matches none is an error."""
-    existing = Catalog(store).list()
-    found: set[TableRef] = set()
+def _chosen(store: Store, names: tuple[str, ...], at: int) -> set[TableRef]:
+    """Return the existing tables that match. A name or pattern that matches none is an error.
+
+    So is a pattern that matches a table which was dropped after the timestamp, by force if the timestamp was protected:
+    the snapshot holds that table, and an export without it would look complete.
+    """
+    rows = {table: found for table, found in store.catalog_rows().items() if not table.is_system}
+    existing = {table for table, found in rows.items() if not found.is_gone}
+    chosen: set[TableRef] = set()
     for name in names:
         target = Target.parse(name)
         if target.rows != EVERYTHING:
@@ -138,8 +142,11 @@ def _chosen(store: Store, names: tuple[str, ...]) -> set[TableRef]:
         matching = target.among(existing)
         if not matching:
             raise UnknownTable(target.table)
-        found |= matching
-    return found
+        chosen |= matching
+        for dropped in sorted(target.among(rows) - existing):
+            if at < rows[dropped].mark:
+                raise SnapshotSwept(dropped, at, rows[dropped].mark)
+    return chosen
 
 
 def _check_readable(store: Store, settings: Settings, tables: set[TableRef], at: int) -> None:

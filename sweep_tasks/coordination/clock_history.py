@@ -34,7 +34,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import BadValue, NotFound, SweepflowError
 from sweep_tasks.journal.journal import Journal
-from sweep_tasks.model import Cell, checked_timestamp
+from sweep_tasks.model import MAX_TS, Cell, checked_timestamp
 from sweep_tasks.store.contract import Change, Store
 from sweep_tasks.store.schema import CLOCK_SAMPLES
 from sweep_tasks.texts import duration
@@ -238,9 +238,15 @@ class ClockHistory:
             left = self._last_by(above_ms) if is_above else self.last()
             if dry_run:
                 return Discarded(max(len(above), is_above), left)
-            if not is_above or self._replace_last(found, cut(record, above_ms, left) if record else None):
+            if record is None or not is_above:
                 self._store.remove(CLOCK_SAMPLES, above)
-                return Discarded(max(len(above), is_above), left)
+                return Discarded(len(above), left)
+            if self._replace_last(found, cut(record, above_ms, left)):
+                # Read again: the entries of the last sample may have been stored while it was still the last one.
+                # Samples that were recorded since have a higher timestamp.
+                above = self._entries_above(above_ms, record.ts)
+                self._store.remove(CLOCK_SAMPLES, above)
+                return Discarded(max(len(above), 1), left)
 
     def _read_last(self) -> tuple[bytes | None, ClockRecord | None]:
         found = self._store.read(CLOCK_SAMPLES, [_LAST]).get(_LAST)
@@ -250,13 +256,17 @@ class ClockHistory:
         change = Change(found, record.encoded() if record else None)
         return self._store.compare_and_set(CLOCK_SAMPLES, _LAST.row, {_LAST.column: change})
 
-    def _entries_above(self, wall_ms: int) -> list[Cell]:
-        """Return the cells of all samples above a wall time.
+    def _entries_above(self, wall_ms: int, up_to: int = MAX_TS) -> list[Cell]:
+        """Return the cells of all samples above a wall time, with a timestamp of at most `up_to`.
 
         A day without samples stays in the index, which is harmless: a lookup then searches the day before.
         """
         days = [day for day, _ in self._days() if day >= var_long(max(0, wall_ms) // _DAY_MS)]
-        return [cell for cell in self._store.read_rows(CLOCK_SAMPLES, days) if read_var_long(cell.column)[0] > wall_ms]
+        return [
+            cell
+            for cell, ts in self._store.read_rows(CLOCK_SAMPLES, days).items()
+            if read_var_long(cell.column)[0] > wall_ms and read_var_long(ts)[0] <= up_to
+        ]
 
     # --- lookups ---------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ def explain_cell(
     outcomes = CommitTable(store).outcomes({*starts, *(each.entry.start for each in waiting)})
     stored = sorted((version.ts for version in versions), reverse=True)
     return CellExplanation(
-        explain_versions(versions, outcomes, metadata.strategy, waiting, conditions),
+        explain_versions(versions, outcomes, metadata.strategy, waiting, conditions, mark=metadata.mark),
         [_queued(each, outcomes) for each in waiting if each.hold is None and each.quarantined is None],
         [_parked(each, outcomes, first_obstacle(each, stored, conditions)) for each in waiting if each.hold],
     )
@@ -90,14 +90,17 @@ def explain_versions(
     waiting: Collection[WaitingEntry],
     conditions: SweepConditions,
     *,
+    mark: int = 0,
     when: bool = True,
 ) -> list[ExplainedVersion]:
-    """Explain the versions of one cell. `outcomes` are those of finished transactions. For `when` see `reason_for`."""
-    newest = max((each.ts for each in versions if outcomes.get(each.ts, ABORTED) != ABORTED), default=None)
+    """Explain the versions of one cell. `outcomes` are those of finished transactions. No reader sees versions that
+    started below `mark`. For `when` see `reason_for`."""
+    committed = (each.ts for each in versions if outcomes.get(each.ts, ABORTED) != ABORTED)
+    newest = max((ts for ts in committed if ts >= mark), default=None)
     able = effective(strategy, waiting)
     found = []
     for version in sorted(versions, key=lambda each: each.ts):
-        state = _state(version, outcomes, newest, strategy, able)
+        state = _state(version, outcomes, newest, strategy, able, conditions)
         otherwise = (_NEWEST if state == "live" else _NO_ENTRY), None
         why, remover = reason_for(version.ts, able, conditions, when=when) or otherwise
         found.append(ExplainedVersion(version.ts, _kind(version), outcomes.get(version.ts), state, why, remover))
@@ -121,6 +124,7 @@ def _state(
     newest: int | None,
     strategy: SweepStrategy,
     waiting: Collection[WaitingEntry],
+    conditions: SweepConditions,
 ) -> str:
     """Return the state of a version. An entry removes what its queue says, whatever the table's strategy is today."""
     sentinel = version.ts == SENTINEL_TS
@@ -129,7 +133,7 @@ def _state(
         return "unfinished" if commit is None else "aborted"
     hides_nothing = strategy is SweepStrategy.THOROUGH and (sentinel or version.empty)
     stays = (sentinel or version.ts == newest) and not hides_nothing
-    return "live" if stays and not any(removes(each, version.ts) for each in waiting) else "garbage"
+    return "live" if stays and not any(removes(each, version.ts, conditions) for each in waiting) else "garbage"
 
 
 def _kind(version: StoredVersion) -> str:

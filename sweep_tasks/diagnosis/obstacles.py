@@ -23,12 +23,12 @@ from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Protections
+from sweep_tasks.protection.records import Protection, Protections
 from sweep_tasks.queue.parking import Hold, Why
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import old_enough
-from sweep_tasks.sweep.rules import Entry, TableView, holding, removable, too_young
+from sweep_tasks.sweep.rules import Entry, TableView, holding, is_truncated, removable, too_young, truncated
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
@@ -133,7 +133,7 @@ def reason_for(
     are computed only where the choice depends on them, and the time of the obstacle is not valid.
     """
     untimed = conditions.without_times()
-    ways = [(obstacles(each, ts, untimed), each) for each in waiting if removes(each, ts)]
+    ways = [(obstacles(each, ts, untimed), each) for each in waiting if removes(each, ts, conditions)]
     if not ways:
         return None
     least = min(_lasting(*way) for way in ways)
@@ -156,12 +156,22 @@ def _free_ms(way: Sequence[Obstacle]) -> float:
     return max((math.inf if until is None else until for until in ending), default=0)
 
 
-def removes(waiting: WaitingEntry, ts: int) -> bool:
+def removes(waiting: WaitingEntry, ts: int, conditions: SweepConditions) -> bool:
     """Return whether the entry removes this version of its cell when nothing prevents it."""
     entry = waiting.entry
     if entry.commit == ABORTED:
         return ts == entry.start
-    return _within(ts, removable(entry, None, waiting.queue[0]))
+    return _within(ts, _removed(waiting, None, conditions))
+
+
+def _removed(waiting: WaitingEntry, held_by: Protection | None, conditions: SweepConditions) -> VersionRange | None:
+    """Return the versions that the entry removes under a record. An entry from before a truncation removes everything
+    from before it, and no record holds that. One that waits for replicas is retried as it was judged first."""
+    entry, view = waiting.entry, conditions.tables.get(waiting.entry.table)
+    is_retried = waiting.hold is not None and waiting.hold.why is Why.REPLICAS
+    if view is not None and is_truncated(entry.start, view) and not is_retried:
+        return truncated(entry.cell, view).range
+    return removable(entry, held_by, waiting.queue[0])
 
 
 def obstacles(waiting: WaitingEntry, ts: int | None, conditions: SweepConditions) -> list[Obstacle]:
@@ -191,7 +201,7 @@ def first_obstacle(waiting: WaitingEntry, stored: Sequence[int], conditions: Swe
 
     `stored` are the versions of its cell, newest first.
     """
-    oldest = next((ts for ts in reversed(stored) if removes(waiting, ts)), None)
+    oldest = next((ts for ts in reversed(stored) if removes(waiting, ts, conditions)), None)
     return main_obstacle(obstacles(waiting, oldest, conditions))
 
 
@@ -232,10 +242,12 @@ def _rule_obstacles(waiting: WaitingEntry, ts: int | None, conditions: SweepCond
     if view is not None and too_young(entry, view):
         until_ms = conditions.old_enough_ms(entry.table, entry.commit)
         found.append(Obstacle(Reason.RETENTION, str(entry.table), until_ms))
-    return [*found, *_record_obstacles(waiting, ts, conditions.protections)]
+    return [*found, *_record_obstacles(waiting, ts, conditions)]
 
 
-def _record_obstacles(waiting: WaitingEntry, ts: int | None, protections: Protections, but: str = "") -> list[Obstacle]:
+def _record_obstacles(
+    waiting: WaitingEntry, ts: int | None, conditions: SweepConditions, but: str = ""
+) -> list[Obstacle]:
     """Return the records that must be released, one after the other, before the entry removes this version.
 
     `but` leaves out the record that the entry is parked under.
@@ -244,10 +256,11 @@ def _record_obstacles(waiting: WaitingEntry, ts: int | None, protections: Protec
     found: list[Obstacle] = []
     if ts is None:
         return found
-    left = [each for each in protections.covering(entry.table, entry.cell.row) if each.record != but]
+    covering = conditions.protections.covering(entry.table, entry.cell.row)
+    left = [each for each in covering if each.record != but]
     while True:
         held_by = holding(left, entry.commit)
-        if held_by is None or _within(ts, removable(entry, held_by, waiting.queue[0])):
+        if held_by is None or _within(ts, _removed(waiting, held_by, conditions)):
             return found
         found.append(Obstacle(Reason.PROTECTED, held_by.record))
         left = [each for each in left if each.record != held_by.record]
@@ -263,7 +276,7 @@ def _hold_obstacles(waiting: WaitingEntry, hold: Hold, ts: int | None, condition
     if hold.why is Why.REPLICAS:
         return [*limits, Obstacle(Reason.PARKED_REPLICAS), *_rule_obstacles(waiting, ts, conditions)]
     if hold.why is Why.PROTECTED and entry.commit >= conditions.protections.frees_below(hold.record, hold.record_ts):
-        others = _record_obstacles(waiting, ts, conditions.protections, but=hold.record)
+        others = _record_obstacles(waiting, ts, conditions, but=hold.record)
         return [Obstacle(Reason.PROTECTED, hold.record), *limits, *others]
     return [*limits, *_rule_obstacles(waiting, ts, conditions)]
 

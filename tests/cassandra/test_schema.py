@@ -17,7 +17,7 @@ from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import Cell, TableMetadata, TableRef, TableState, Version
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.cassandra.address import CassandraAddress
-from sweep_tasks.store.cassandra.catalog import CATALOG, CassandraCatalog
+from sweep_tasks.store.cassandra.catalog import CATALOG, CassandraCatalog, physical_name
 from sweep_tasks.store.cassandra.connection import Connection
 from sweep_tasks.store.cassandra.registers import Registers
 from sweep_tasks.store.cassandra.schema import initialise
@@ -124,6 +124,28 @@ def test_a_dropped_table_that_is_not_removed_yet_is_neither_read_nor_written(
         drop.finish()
         assert here.transaction().get(table, *cell) == b"new"
         before.abort()
+
+
+def test_a_snapshot_does_not_take_what_an_earlier_incarnation_holds_for_its_own(
+    place: Place, cassandra: CassandraStore
+) -> None:
+    """A create that was slow, and lost, has created the physical table of the first incarnation again. To a client that
+    has cached its name, the table looks empty."""
+    table, cell = TableRef.parse("app.revived"), Cell(b"r", b"c")
+    here = TransactionManager(cassandra, SETTINGS, renew_leases=False)
+    with place.opened() as other:
+        Tables(other).create(table, TableMetadata())
+        assert here.transaction().get(table, *cell) is None
+        Tables(other).drop(table)
+        Tables(other).create(table, TableMetadata())
+        there = TransactionManager(other, SETTINGS, renew_leases=False)
+        with there.transaction() as tx:
+            tx.put(table, *cell, b"new")
+        other.catalog._define(table, physical_name(table, 1), TableMetadata())
+        snapshot = here.read_at(there.timestamps.fresh())
+        assert cassandra.incarnation_in_use(table) == 1
+        assert snapshot.get(table, *cell) == b"new"
+        assert cassandra.incarnation_in_use(table) == 2
 
 
 def test_a_keyspace_of_another_program_is_left_alone(keyspace: str, place: Place) -> None:

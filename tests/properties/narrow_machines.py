@@ -334,8 +334,8 @@ class Truncating(SweptStore):
     def go_on(self, who: int) -> None:
         super().go_on(who, None)
 
-    sweep = protect = release_or_move = misfortune = step = None  # type: ignore[assignment]
-    look_at_the_immutable_timestamp = pause_or_resume = None  # type: ignore[assignment]
+    sweep = protect = release_or_move = fault = step = None  # type: ignore[assignment]
+    check_the_immutable_timestamp = pause_or_resume = None  # type: ignore[assignment]
 
 
 class Retaining(SweptStore):

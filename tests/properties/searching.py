@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import Phase, seed, settings
@@ -22,6 +22,13 @@ class Searched(RuleBasedStateMachine):
     steps: int
     """The number of steps in an example. The less can happen in a machine, the fewer steps it takes to show a mistake,
     and the sooner later ones hide it."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """A narrow machine leaves rules out by setting them to None. A wrong name would leave nothing out."""
+        super().__init_subclass__(**given)
+        wrong = [name for name, value in vars(cls).items() if value is None and not hasattr(super(cls, cls), name)]
+        if wrong:
+            raise TypeError(f"{cls.__name__} leaves out what its base does not have: {', '.join(wrong)}")
 
 
 Machine = type[Searched]

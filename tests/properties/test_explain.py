@@ -157,17 +157,17 @@ def what_was_judged_counts_as_queued(patch: Patch) -> None:
 def a_delete_of_a_thorough_table_is_treated_as_live(patch: Patch) -> None:
     state = explain._state
     patch.setattr(
-        explain, "_state", lambda each, outcomes, newest, *_: state(
-            each, outcomes, newest, SweepStrategy.CONSERVATIVE, [])
+        explain, "_state", lambda each, outcomes, newest, strategy, acting, around: state(
+            each, outcomes, newest, SweepStrategy.CONSERVATIVE, [], around)
     )  # fmt: skip
 
 
 def the_newest_is_the_last_that_committed(patch: Patch) -> None:
     state = explain._state
 
-    def by_commit(each: Any, outcomes: Any, newest: Any, strategy: Any, acting: Any) -> str:
+    def by_commit(each: Any, outcomes: Any, newest: Any, *rest: Any) -> str:
         last = max(outcomes, key=outcomes.get) if outcomes else newest
-        return state(each, outcomes, last, strategy, acting)
+        return state(each, outcomes, last, *rest)
 
     patch.setattr(explain, "_state", by_commit)
 

@@ -76,6 +76,11 @@ def test_the_machine_notices_when(monkeypatch: pytest.MonkeyPatch, name: str) ->
         search(mistake.machine)
 
 
+def test_a_machine_that_leaves_out_a_rule_by_a_wrong_name_is_refused() -> None:
+    with pytest.raises(TypeError, match="misspelled"):
+        type("Narrow", (SweptStore,), {"fault": None, "misspelled": None})
+
+
 IN_A_WIDER_ONE = [*WIDER.items(), *((mistake.make, mistake.machine) for mistake in HARD_TO_FIND.values())]
 
 

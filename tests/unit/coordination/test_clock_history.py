@@ -13,9 +13,11 @@ from sweep_tasks.errors import BadValue, NotFound, SweepflowError
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, on
 from sweep_tasks.store.memory import MemoryStore
+from sweep_tasks.store.schema import CLOCK_SAMPLES
 from tests.conftest import memory_store
 from tests.support.clock import ManualClock
 from tests.support.errors import having
+from tests.support.simulation import Process
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -272,9 +274,40 @@ class TestDiscarding:
         def record_ahead(call: Call) -> None:
             hosts.record_now(hosts.ahead, step_max_s=0)
 
-        store = FaultyStore(memory, before=on("compare_and_set", 1, record_ahead))
+        store = FaultyStore(memory, before=on("compare_and_set", 1, record_ahead, CLOCK_SAMPLES))
         assert ClockHistory(store).discard(hosts.right.now_ms()) == (2, ClockSample(100 * DAY, 1))
         assert ClockHistory(memory).timestamp_at(200 * DAY) == 1
+
+    def test_a_sample_whose_entries_are_stored_during_its_discard_leaves_none(self, memory: MemoryStore) -> None:
+        """They are stored while it is still the last one. A day that begins tomorrow would look as if it had passed."""
+        hosts = Hosts(memory)
+        hosts.record_now(hosts.right)
+        recording = Process(
+            memory, lambda own: ClockHistory(own).record_now(TimestampService(own), hosts.ahead, step_max_s=0)
+        )
+        recording.step_to("put_if_absent")
+        store = FaultyStore(memory, before=on("compare_and_set", 1, lambda call: recording.run_to_end(), CLOCK_SAMPLES))
+        assert ClockHistory(store).discard(hosts.right.now_ms()) == (1, ClockSample(100 * DAY, 1))
+        ts = hosts.service.fresh()
+        hosts.advance(60)
+        assert hosts.record_now(hosts.right) == ClockSample(100 * DAY + 60_000, ts + 1)
+        assert ClockHistory(memory).moment_of(ts) == 100 * DAY
+
+    def test_a_sample_recorded_after_a_discard_stays(self, memory: MemoryStore) -> None:
+        """Before the discard has removed the entries, and above the wall time that it was given."""
+        hosts = Hosts(memory)
+        hosts.record_now(hosts.right)
+        hosts.record_now(hosts.ahead, step_max_s=0)
+        hosts.advance(60)
+
+        def record_right(call: Call) -> None:
+            hosts.record_now(hosts.right)
+
+        store = FaultyStore(memory, after=on("compare_and_set", 1, record_right, CLOCK_SAMPLES))
+        assert ClockHistory(store).discard(100 * DAY) == (1, ClockSample(100 * DAY, 1))
+        hosts.advance(60)
+        hosts.record_now(hosts.right)
+        assert ClockHistory(memory).timestamp_at(100 * DAY + 60_000) == 3
 
     def test_a_sample_recorded_after_its_discard_is_removed_again(self, memory: MemoryStore) -> None:
         hosts = Hosts(memory)

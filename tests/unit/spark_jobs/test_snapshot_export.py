@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.export_frames import ExportContext, Part, reading
-from spark_jobs.snapshot_export import main
+from spark_jobs.snapshot_export import _chosen, main
 from spark_jobs.workers import WorkerError
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -127,6 +127,31 @@ def test_after_a_forced_truncation_an_accepted_protection_does_not_lead_to_an_em
     error = failure_of(main, arguments(folder, {"at": AT}))
     assert (type(error), error.exit_code) == (SnapshotSwept, EXIT_CONFLICT)
     assert [each.parent.name for each in folder.glob("*/manifest.json")] == ["60"]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["dropped", "created again"])
+def test_after_a_forced_drop_a_pattern_does_not_lead_to_an_export_without_the_table(
+    protected: Store, folder: Path, again: bool
+) -> None:
+    """Its manifest would be valid."""
+    Catalog(protected).create(TableRef.parse("shop.carts"), TableMetadata())
+    Catalog(protected).drop(ORDERS, force=True)
+    if again:
+        Catalog(protected).create(ORDERS, TableMetadata())
+    error = failure_of(main, arguments(folder, {"at": AT}))
+    assert isinstance(error, SnapshotSwept)
+    mark = protected.catalog_rows([ORDERS])[ORDERS].mark
+    assert (error.table, error.at, error.threshold) == (ORDERS, AT, mark)
+    assert [each.parent.name for each in folder.glob("*/manifest.json")] == ["60"]
+
+
+def test_a_table_that_was_dropped_before_the_timestamp_is_not_part_of_an_export(protected: Store) -> None:
+    carts = TableRef.parse("shop.carts")
+    Catalog(protected).create(carts, TableMetadata())
+    Catalog(protected).drop(ORDERS, force=True)
+    at = TimestampService(protected).fresh()
+    assert _chosen(protected, ("shop.*",), at) == {carts}
+    assert _chosen(protected, ("shop.carts",), AT) == {carts}, "a table that is named, whatever else was dropped"
 
 
 def test_an_export_during_which_a_table_is_truncated_by_force_fails(protected: Store, sqlite_url: str) -> None:
