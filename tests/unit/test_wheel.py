@@ -78,7 +78,7 @@ def test_what_needs_an_extra_names_it(bin_folder: Path, tmp_path: Path, command:
     [
         ("sweepflow ta", ["tables"]),
         ("sweepflow tables tr", ["truncate"]),
-        ("sweepflow tables create shop.orders --strategy th", ["thorough"]),
+        ("sweepflow demo --engine l", ["local"]),
         ("sweepflow status --wa", ["--watch"]),
         ("sweepflow dev c", []),  # needs an extra
     ],
