@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sweep_tasks.api import Database, Tables, connect
+    from sweep_tasks.config import Settings
+    from sweep_tasks.coordination.thresholds import TableThreshold
+    from sweep_tasks.diagnosis.explanation import CellExplanation, QueueExplanation
+    from sweep_tasks.diagnosis.status import Status
     from sweep_tasks.errors import (
         AlreadyExists,
         AlreadySwept,
@@ -41,12 +45,20 @@ if TYPE_CHECKING:
         WriteConflict,
     )
     from sweep_tasks.journal.actors import acting_for
-    from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableRef
+    from sweep_tasks.model import Cell, ConflictHandling, Span, SweepStrategy, TableMetadata, TableRef
+    from sweep_tasks.protection.catalog import KnownProtections, Tracker
+    from sweep_tasks.protection.ledger import ProtectionMetadata
     from sweep_tasks.protection.records import Mode, Record, Target
+    from sweep_tasks.store.contract import Page
+    from sweep_tasks.sweep.summary import Summary
     from sweep_tasks.transactions import Snapshot, Transaction
 
 _HOMES = {
     "sweep_tasks.api": ("Database", "Tables", "connect"),
+    "sweep_tasks.config": ("Settings",),
+    "sweep_tasks.coordination.thresholds": ("TableThreshold",),
+    "sweep_tasks.diagnosis.explanation": ("CellExplanation", "QueueExplanation"),
+    "sweep_tasks.diagnosis.status": ("Status",),
     "sweep_tasks.errors": (
         "AlreadyExists", "AlreadySwept", "BadValue", "CommitUnknown", "LimitExceeded", "NotFound", "NotInitialised",
         "NotYet", "OtherSchema", "OutcomeUnknown", "RecordChanged", "SnapshotSwept", "StoreBusy", "StoreError",
@@ -54,18 +66,24 @@ _HOMES = {
         "WriteConflict",
     ),
     "sweep_tasks.journal.actors": ("acting_for",),
-    "sweep_tasks.model": ("Cell", "ConflictHandling", "Span", "SweepStrategy", "TableRef"),
+    "sweep_tasks.model": ("Cell", "ConflictHandling", "Span", "SweepStrategy", "TableMetadata", "TableRef"),
+    "sweep_tasks.protection.catalog": ("KnownProtections", "Tracker"),
+    "sweep_tasks.protection.ledger": ("ProtectionMetadata",),
     "sweep_tasks.protection.records": ("Mode", "Record", "Target"),
+    "sweep_tasks.store.contract": ("Page",),
+    "sweep_tasks.sweep.summary": ("Summary",),
     "sweep_tasks.transactions": ("Snapshot", "Transaction"),
 }  # fmt: skip
 """Imported on first use: a DAG file or a worker that imports one module must not load all of them."""
 
 __all__ = [
-    "AlreadyExists", "AlreadySwept", "BadValue", "Cell", "CommitUnknown", "ConflictHandling", "Database",
-    "LimitExceeded", "Mode", "NotFound", "NotInitialised", "NotYet", "OtherSchema", "OutcomeUnknown", "Record",
-    "RecordChanged", "Snapshot", "SnapshotSwept", "Span", "StoreBusy", "StoreError", "StoreMissing",
-    "StoreUnavailable", "SweepStrategy", "SweepflowError", "TableRef", "Tables", "Target", "Transaction",
-    "TransactionAborted", "TransactionError", "UnknownTable", "WriteConflict", "acting_for", "connect",
+    "AlreadyExists", "AlreadySwept", "BadValue", "Cell", "CellExplanation", "CommitUnknown", "ConflictHandling",
+    "Database", "KnownProtections", "LimitExceeded", "Mode", "NotFound", "NotInitialised", "NotYet", "OtherSchema",
+    "OutcomeUnknown", "Page", "ProtectionMetadata", "QueueExplanation", "Record", "RecordChanged", "Settings",
+    "Snapshot", "SnapshotSwept", "Span", "Status", "StoreBusy", "StoreError", "StoreMissing", "StoreUnavailable",
+    "Summary", "SweepStrategy", "SweepflowError", "TableMetadata", "TableRef", "TableThreshold", "Tables", "Target",
+    "Tracker", "Transaction", "TransactionAborted", "TransactionError", "UnknownTable", "WriteConflict",
+    "acting_for", "connect",
 ]  # fmt: skip
 
 

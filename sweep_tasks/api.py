@@ -6,14 +6,21 @@
 
 The handle joins what the packages below it offer; it has no rules of its own. Threads may share it. After a `fork` both
 processes may go on using it: each opens its own connections. Transactions belong to the process that began them.
+
+Once a store is open, nothing is imported: a child that is forked while a thread of its parent imports a module could
+never import it, because the lock of that import is never released there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
+
+import pendulum
+import tenacity  # noqa: F401 (imported on first use elsewhere, which is too late here)
+from pydantic import BaseModel
 
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
@@ -23,14 +30,15 @@ from sweep_tasks.diagnosis.explain import explain_cell, explain_table
 from sweep_tasks.diagnosis.explanation import CellExplanation, QueueExplanation
 from sweep_tasks.diagnosis.status import Status
 from sweep_tasks.diagnosis.status import status as read_status
-from sweep_tasks.errors import BadValue
+from sweep_tasks.errors import BadValue, StoreError
 from sweep_tasks.journal.actors import acting_for
+from sweep_tasks.legacy.progress import forget_dropped
 from sweep_tasks.logs import log_to_application
 from sweep_tasks.metrics.samples import tally_sweeps
 from sweep_tasks.metrics.tally import LIBRARY
 from sweep_tasks.model import ConflictHandling, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog, Tracker
-from sweep_tasks.protection.ledger import Meta
+from sweep_tasks.protection.ledger import ProtectionMetadata
 from sweep_tasks.protection.protecting import AnyTarget, create_record, new_record
 from sweep_tasks.protection.records import Mode, Record
 from sweep_tasks.queue.progress import QUEUES
@@ -40,7 +48,7 @@ from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions import Snapshot, Transaction, TransactionManager
-from sweep_tasks.transactions.snapshot import as_table, checked_cell
+from sweep_tasks.transactions.snapshot import checked_cell
 
 T = TypeVar("T")
 Table = TableRef | str
@@ -53,6 +61,7 @@ def connect(url: str | None = None, *, create: bool = False, **settings: Any) ->
     `create` creates the store if it does not exist, and upgrades one of an older version. Further arguments are
     settings (docs/settings.md); they take precedence over the environment and the configuration file.
     """
+    _load_all()
     log_to_application()
     loaded = load_settings(**settings, **({} if url is None else {"store": url}))
     if create:
@@ -60,18 +69,72 @@ def connect(url: str | None = None, *, create: bool = False, **settings: Any) ->
     return Database(open_store(loaded.store, loaded), loaded)
 
 
+def _load_all() -> None:
+    """Load the locale of times and build the validators, which would otherwise happen on first use."""
+    pendulum.locale("en")
+    for model in _models(BaseModel):
+        model.model_rebuild(raise_errors=False)
+
+
+def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for model in base.__subclasses__():
+        if model.__module__.startswith("sweep_tasks."):
+            yield model
+        yield from _models(model)
+
+
+class _Parts(NamedTuple):
+    store: Store
+    transactions: TransactionManager
+    protections: ProtectionCatalog
+    tables: Tables
+    tracker: Tracker
+
+
 class Database:
     """An open store: transactions, tables, protections, sweeps and diagnosis. Close it, or use it in a `with` block."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.settings = settings
-        self._store = store
         self._clock = SystemClock()
-        self._transactions = TransactionManager(store, settings)
-        self._protections = ProtectionCatalog(store, settings)
-        self.tables = Tables(store, settings)
-        self.tracker = Tracker(self._protections, refresh_s=settings.protection_refresh_s)
+        protections = ProtectionCatalog(store, settings)
+        self._parts: _Parts | None = _Parts(
+            store,
+            TransactionManager(store, settings),
+            protections,
+            Tables(store, settings),
+            Tracker(protections, refresh_s=settings.protection_refresh_s),
+        )
+
+    @property
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise StoreError(
+                "store: this handle is closed; open another with sweep_tasks.connect()", field="store", reason="closed"
+            )
+        return self._parts
+
+    @property
+    def _store(self) -> Store:
+        return self._opened.store
+
+    @property
+    def _transactions(self) -> TransactionManager:
+        return self._opened.transactions
+
+    @property
+    def _protections(self) -> ProtectionCatalog:
+        return self._opened.protections
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of the store."""
+        return self._opened.tables
+
+    @property
+    def tracker(self) -> Tracker:
         """The protections as of a known moment, read again only if they have changed."""
+        return self._opened.tracker
 
     # --- transactions ---------------------------------------------------------------------------------------------
 
@@ -132,11 +195,11 @@ class Database:
         """Return one protection."""
         return self._protections.get(id)
 
-    def protection_state(self) -> tuple[Meta, list[Record]]:
+    def protection_state(self) -> tuple[ProtectionMetadata, list[Record]]:
         """Return the version and the counts of the protections, and all of them, as of the same moment."""
         return self._protections.state()
 
-    def protection_metadata(self) -> Meta:
+    def protection_metadata(self) -> ProtectionMetadata:
         """Return the version and the counts of the protections, with one cheap read."""
         return self._protections.metadata()
 
@@ -144,7 +207,7 @@ class Database:
 
     def sweep(
         self,
-        strategies: Collection[SweepStrategy | str] = QUEUES,
+        strategies: Collection[SweepStrategy | str] | SweepStrategy | str = QUEUES,
         shards: Collection[int] | None = None,
         *,
         stop_at: int | None = None,
@@ -153,7 +216,7 @@ class Database:
         dry_run: bool = False,
     ) -> list[Summary]:
         """Sweep in this process, and return a summary of each shard. The limits are for each shard; 0 is none."""
-        wanted = [_swept(strategy) for strategy in strategies]
+        wanted = [_swept(each) for each in ([strategies] if isinstance(strategies, str) else strategies)]
         options = SweepOptions.of(self.settings, max_entries=max_entries, max_seconds=max_seconds, dry_run=dry_run)
         sweeper = Sweeper(self._store, self.settings, self._clock)
         return list(tally_sweeps(self._store, self._clock, sweeper.sweep(wanted, shards, stop_at, options), LIBRARY))
@@ -174,7 +237,7 @@ class Database:
         self, table: Table, row: bytes | None = None, column: bytes | None = None
     ) -> CellExplanation | QueueExplanation:
         """Explain why each version of a cell still exists, or what the queue entries of a table wait for."""
-        ref = as_table(table)
+        ref = TableRef.of(table)
         if row is None and column is None:
             return explain_table(self._store, self.settings, self._clock, ref)
         if row is None or column is None:
@@ -184,11 +247,14 @@ class Database:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop renewing leases and close the store. Transactions that are still open can't commit any more."""
-        self._transactions.close()
-        self._store.close()
+        """Stop renewing leases and close the store. End all transactions first. Closing it again has no effect."""
+        if self._parts is not None:
+            parts, self._parts = self._parts, None
+            parts.transactions.close()
+            parts.store.close()
 
     def __enter__(self) -> Database:
+        _ = self._opened
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -199,6 +265,7 @@ class Tables:
     """The tables of a store. What removes data or changes what may be removed is recorded with its `reason`."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
         self._catalog = Catalog(store, patience_s=settings.emptying_wait_s)
 
     def create(
@@ -217,7 +284,7 @@ class Tables:
             retention_s,
             look_before_delete,
         )
-        self._catalog.create(as_table(table), metadata)
+        self._catalog.create(TableRef.parse(str(TableRef.of(table))), metadata)
         return self.show(table).metadata
 
     def list(self) -> dict[TableRef, TableMetadata]:
@@ -226,28 +293,40 @@ class Tables:
 
     def show(self, table: Table) -> TableThreshold:
         """Return the properties and the thresholds of a table."""
-        return self._catalog.show(as_table(table))
+        return self._catalog.show(TableRef.of(table))
 
-    def set_strategy(self, table: Table, strategy: SweepStrategy | str, *, reason: str = "") -> TableMetadata:
-        """Change how a table is swept. Safe at any time."""
-        with acting_for(reason=reason):
-            return self._catalog.set_strategy(as_table(table), _choice(SweepStrategy, strategy, "strategy")).after
+    def change(
+        self,
+        table: Table,
+        *,
+        strategy: SweepStrategy | str | None = None,
+        retention_s: int | Literal["unchanged"] | None = "unchanged",
+        reason: str = "",
+    ) -> TableMetadata:
+        """Change the strategy of a table, its retention, or both at once. Safe at any time.
 
-    def set_retention(self, table: Table, retention_s: int | None, *, reason: str = "") -> TableMetadata:
-        """Change how long a table keeps overwritten versions; None is as long as its strategy does."""
+        The retention is how long overwritten versions are kept; None is as long as the strategy keeps them.
+        """
+        ref, chosen = TableRef.of(table), None if strategy is None else _choice(SweepStrategy, strategy, "strategy")
         with acting_for(reason=reason):
-            self._catalog.change(as_table(table), None, retention_s)
-        return self.show(table).metadata
+            if retention_s != "unchanged":
+                self._catalog.change(ref, chosen, retention_s)
+            elif chosen is not None:
+                self._catalog.set_strategy(ref, chosen)
+            else:
+                raise BadValue("strategy", "nothing to change; give a strategy, retention_s or both", reason="missing")
+        return self.show(ref).metadata
 
     def truncate(self, table: Table, *, force: bool = False, reason: str = "") -> None:
         """Remove everything that a table holds now. Refused if a protection covers it, unless `force`."""
         with acting_for(reason=reason):
-            self._catalog.truncate(as_table(table), force)
+            self._catalog.truncate(TableRef.of(table), force)
 
     def drop(self, table: Table, *, force: bool = False, reason: str = "") -> None:
         """Drop a table. Refused if a protection covers it, unless `force`."""
         with acting_for(reason=reason):
-            self._catalog.drop(as_table(table), force)
+            self._catalog.drop(ref := TableRef.of(table), force)
+        forget_dropped(self._store, ref)
 
 
 C = TypeVar("C", bound=StrEnum)

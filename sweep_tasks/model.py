@@ -188,6 +188,18 @@ class TableRef(NamedTuple):
         return cls(namespace, name)
 
     @classmethod
+    def of(cls, table: TableRef | str) -> TableRef:
+        """Return the table that a program names. It can't name one of the system, in either form."""
+        if isinstance(table, str):
+            return cls.parse(table)
+        if not isinstance(table, TableRef):
+            problem = f"expected namespace.name or a TableRef, got {type(table).__name__}"
+            raise BadValue("table", problem, reason="wrong_type")
+        if table.is_system:
+            raise BadValue("table", f"{table} belongs to the store itself; name a table of your own", reason="reserved")
+        return table
+
+    @classmethod
     def queued(cls, text: str) -> TableRef:
         """Parse a table name from a queue entry; it may have no namespace.
 
@@ -247,7 +259,12 @@ class TableMetadata:
     earlier incarnation can't reach this one."""
 
     def __post_init__(self) -> None:
-        if self.retention_s is not None and self.retention_s < 0:
+        if self.retention_s is None:
+            return
+        if not isinstance(self.retention_s, int):
+            problem = f"expected a whole number of seconds, got {type(self.retention_s).__name__}"
+            raise BadValue("retention_s", problem, reason="wrong_type")
+        if self.retention_s < 0:
             raise BadValue("retention_s", f"{self.retention_s} is negative; give seconds, or leave it out")
 
     @property
@@ -308,11 +325,22 @@ class TableMetadata:
 
 
 def checked_timestamp(ts: int, field: str = "timestamp") -> int:
+    if not isinstance(ts, int):
+        raise BadValue(field, f"expected a number, got {type(ts).__name__}", reason="wrong_type")
     if not 0 <= ts <= MAX_TS:
         raise BadValue(
             field, f"{ts} is out of range; a timestamp is at least 0 and at most {MAX_TS}", reason="out_of_range"
         )
     return ts
+
+
+def checked_span(span: Span, field: str) -> Span:
+    if not isinstance(span, Span):
+        raise BadValue(field, f"expected a Span, got {type(span).__name__}", reason="wrong_type")
+    for end in (span.start, span.end):
+        if not isinstance(end, bytes):
+            raise BadValue(field, f"expected a Span of bytes, got {type(end).__name__}", reason="wrong_type")
+    return span
 
 
 def checked_name(name: bytes, field: str) -> bytes:

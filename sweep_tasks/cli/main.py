@@ -69,6 +69,8 @@ class Commands(TyperGroup):
             try:
                 self.commands[name] = command = load(COMMANDS[name], name)
             except SweepflowError as error:
+                if ctx.resilient_parsing:  # a shell asks for completions: there are none, and no message
+                    return name, command, rest
                 raise _printed(error, bool(ctx.params.get("as_json")) or "--json" in rest) from error
         return name, command, rest
 

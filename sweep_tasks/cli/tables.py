@@ -14,9 +14,8 @@ from sweep_tasks.cli.options import DryRunOption, JsonOption, ReasonOption, Stor
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import acting_for
 from sweep_tasks.legacy.candidates import Unscheduled, why_unscheduled
-from sweep_tasks.legacy.progress import Runs
+from sweep_tasks.legacy.progress import Runs, forget_dropped
 from sweep_tasks.model import ConflictHandling, ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
-from sweep_tasks.tables.deletions import Deletions
 from sweep_tasks.texts import duration
 
 app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
@@ -234,8 +233,7 @@ def _remove(run: Command, table: TableRef, what: str, dry_run: bool, force: bool
         with acting_for(reason=reason):
             (run.catalog.drop if what == "drop" else run.catalog.truncate)(table, force)
         if what == "drop":
-            Deletions(run.store).forget(table)
-            Runs(run.store).forget(table)
+            forget_dropped(run.store, table)
     document = {"table": str(table), "dry_run": dry_run, **count._asdict()}
     done = f"{table} {'dropped' if what == 'drop' else 'truncated'}, {held} removed"
     run.answer(document, lambda out: out.print(f"would remove {held}; nothing was changed" if dry_run else done))

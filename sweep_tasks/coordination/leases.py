@@ -197,12 +197,16 @@ class LeaseKeeper:
             try:
                 self._also()
             except SweepflowError as error:  # whatever it is, the leases have to be renewed
+                if error.reason == "closed":
+                    return  # the store was closed before this: nothing can be renewed any more
                 log.warning("no clock sample was recorded, will retry", reason=error.code)
 
     def _renew(self, lease: HeldLease) -> None:
         try:
             kept = lease.renew()
         except StoreError as error:
+            if error.reason == "closed":
+                return
             log.warning("lease not renewed, will retry", lease=lease.ts, reason=error.code)
             return
         if not kept:

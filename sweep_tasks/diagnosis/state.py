@@ -26,7 +26,7 @@ from sweep_tasks.metrics.samples import QueueSample, latest_sample
 from sweep_tasks.metrics.tally import SWEEP, LastSweep, Recorded, Series, Tally
 from sweep_tasks.model import ScanDue, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.ledger import Meta
+from sweep_tasks.protection.ledger import ProtectionMetadata
 from sweep_tasks.protection.records import Record
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
@@ -52,7 +52,7 @@ class StoreState:
     """The open transactions, oldest first."""
     lease_moments: Mapping[int, int | None]
     """The wall time of the oldest lease."""
-    meta: Meta
+    meta: ProtectionMetadata
     records: list[Record]
     """The protections."""
     sample: QueueSample | None

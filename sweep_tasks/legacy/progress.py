@@ -18,6 +18,7 @@ from sweep_tasks.store.contract import Change, ScanRange, Store
 from sweep_tasks.store.schema import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.tables.activity import NONE, Written
+from sweep_tasks.tables.deletions import Deletions
 from sweep_tasks.tables.pauses import Pauses
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -324,6 +325,12 @@ class Runs:
 
     def forget_ranges(self, run: Run) -> None:
         self._store.remove(LEGACY_SWEEPS, [_range_cell(run, number) for number in range(len(run.scan_ranges))])
+
+
+def forget_dropped(store: Store, table: TableRef) -> None:
+    """Remove what is recorded about a dropped table: statistics of its deletes, and the ranges of its last scan."""
+    Deletions(store).forget(table)
+    Runs(store).forget(table)
 
 
 def _run_cell(table: TableRef) -> Cell:

@@ -22,9 +22,9 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Announcements, Thresholds
 from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, NotFound, RecordChanged, UnknownTable
 from sweep_tasks.journal.journal import Act, Detail, Journal
-from sweep_tasks.model import EVERYTHING, Span, TableRef, checked_timestamp
+from sweep_tasks.model import EVERYTHING, Span, TableRef, checked_span, checked_timestamp
 from sweep_tasks.processes import in_each_process
-from sweep_tasks.protection.ledger import Ledger, Limits, Meta
+from sweep_tasks.protection.ledger import Ledger, Limits, ProtectionMetadata
 from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.records import (
     Mode,
@@ -78,11 +78,11 @@ class ProtectionCatalog:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def metadata(self) -> Meta:
+    def metadata(self) -> ProtectionMetadata:
         """Return the version of the catalog and the number of records and spans, with one cheap read."""
         return self._ledger.metadata()
 
-    def state(self) -> tuple[Meta, list[Record]]:
+    def state(self) -> tuple[ProtectionMetadata, list[Record]]:
         """Return the metadata and all records, as of the same moment."""
         meta, records = self._ledger.state()
         return meta, list(records.values())
@@ -360,7 +360,7 @@ def _required(record: Record | None) -> Record:
 REFRESH_S = 300.0
 
 
-class Known(NamedTuple):
+class KnownProtections(NamedTuple):
     """The records as of a moment."""
 
     version: int
@@ -376,7 +376,7 @@ class Tracker:
         self._catalog = catalog
         self._clock = clock or SystemClock()
         self._refresh_ms = refresh_s * 1000
-        self._known: Known | None = None
+        self._known: KnownProtections | None = None
         self._started = 0
         self._succeeded = 0
         in_each_process(self, Tracker._reset)
@@ -387,9 +387,10 @@ class Tracker:
         self._reading = False
         self._waiting = 0
 
-    def intersecting(self, table: TableRef | str, rows: Span = EVERYTHING) -> Known:
+    def intersecting(self, table: TableRef | str, rows: Span = EVERYTHING) -> KnownProtections:
         """Return the known records that cover some of these rows of a table, and as of when they are known."""
-        ref = TableRef.parse(table) if isinstance(table, str) else table
+        ref = TableRef.of(table)
+        checked_span(rows, "rows")
         known = self.known()
         records = tuple(record for record in known.records if record.intersects(ref, rows))
         return known._replace(records=records, protections=Protections(records))
@@ -399,14 +400,14 @@ class Tracker:
         """The number of callers of `refresh` that wait for another caller's read."""
         return self._waiting
 
-    def known(self) -> Known:
+    def known(self) -> KnownProtections:
         """Return records that are no older than the refresh interval."""
         known = self._known
         if known is None or self._clock.now_ms() - known.as_of_ms >= self._refresh_ms:
             return self.refresh()
         return known
 
-    def refresh(self) -> Known:
+    def refresh(self) -> KnownProtections:
         """Return records that were read after this call."""
         with self._lock:
             wanted = self._started + 1
@@ -429,7 +430,7 @@ class Tracker:
                 self._reading = False
                 self._lock.notify_all()
 
-    def _read(self) -> Known:
+    def _read(self) -> KnownProtections:
         """Read the version first: a list that is read after it is at least as new."""
         with counted("refresh"):
             as_of_ms = self._clock.now_ms()
@@ -437,4 +438,4 @@ class Tracker:
             if self._known and self._known.version == version:
                 return self._known._replace(as_of_ms=as_of_ms)
             meta, records = self._catalog.state()
-            return Known(meta.version, tuple(records), Protections(records), as_of_ms)
+            return KnownProtections(meta.version, tuple(records), Protections(records), as_of_ms)

@@ -24,7 +24,7 @@ _META = b"meta"
 _PREFIX = b"r:"
 
 
-class Meta(NamedTuple):
+class ProtectionMetadata(NamedTuple):
     """The version of the catalog, and the number of records and spans in it."""
 
     version: int = 0
@@ -49,11 +49,11 @@ class Ledger:
         self._store = store
         self._clock = clock or SystemClock()
 
-    def metadata(self) -> Meta:
+    def metadata(self) -> ProtectionMetadata:
         cell = Cell(_ROW, _META)
         return _meta(self._store.read(PROTECTIONS, [cell]).get(cell))
 
-    def state(self) -> tuple[Meta, dict[str, Record]]:
+    def state(self) -> tuple[ProtectionMetadata, dict[str, Record]]:
         """Return the counts and all records, as of the same moment."""
         found = self._read()
         return _meta(found.get(_META)), _records(found)
@@ -129,12 +129,12 @@ def _changed(found: dict[bytes, bytes], column: bytes, new: bytes | None) -> Cha
     return Change(found.get(column), new)
 
 
-def _counted(meta: Meta, old: Record | None, new: Record | None, limits: Limits) -> Meta:
+def _counted(meta: ProtectionMetadata, old: Record | None, new: Record | None, limits: Limits) -> ProtectionMetadata:
     records = int(new is not None) - int(old is not None)
     spans = len(new.targets if new else ()) - len(old.targets if old else ())
     _check_limit("records", meta.records, records, limits.records)
     _check_limit("spans", meta.spans, spans, limits.spans)
-    return Meta(meta.version + 1, meta.records + records, meta.spans + spans)
+    return ProtectionMetadata(meta.version + 1, meta.records + records, meta.spans + spans)
 
 
 def _check_limit(what: str, used: int, more: int, limit: int) -> None:
@@ -150,8 +150,8 @@ def _check_limit(what: str, used: int, more: int, limit: int) -> None:
         )
 
 
-def _meta(value: bytes | None) -> Meta:
-    return Meta(*json.loads(value)) if value else Meta()
+def _meta(value: bytes | None) -> ProtectionMetadata:
+    return ProtectionMetadata(*json.loads(value)) if value else ProtectionMetadata()
 
 
 def dump_record(record: Record) -> bytes:

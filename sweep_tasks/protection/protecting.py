@@ -46,6 +46,10 @@ def new_record(
     expires_at: datetime | None = None,
 ) -> Record:
     """Return a record that is not stored yet. Its owner is its expiry if it has one, otherwise an operator."""
+    described = (("meta", each) for pair in (meta or {}).items() for each in pair)
+    for field, text in (("id", record_id or ""), ("owner", owner or ""), *described):
+        if not isinstance(text, str):
+            raise BadValue(field, f"expected text, got {type(text).__name__}", reason="wrong_type")
     expires_ms = None if expires_at is None else _moment_ms(expires_at)
     kind = owner or (MANUAL if expires_ms is None else EXPIRY)
     if kind == EXPIRY and expires_ms is None:
@@ -79,6 +83,8 @@ def create_record(
 
 
 def _moment_ms(moment: datetime) -> int:
+    if not isinstance(moment, datetime):
+        raise BadValue("expires", f"expected a datetime, got {type(moment).__name__}", reason="wrong_type")
     if moment.tzinfo is None:
         raise BadValue("expires", "has no time zone; give a time with one, such as datetime.now(UTC)", reason="no_zone")
     return round(moment.timestamp() * 1000)
@@ -128,7 +134,12 @@ def parsed(targets: Iterable[AnyTarget]) -> tuple[Target, ...]:
 def _parsed(target: AnyTarget) -> Target:
     if isinstance(target, str):
         return Target.parse(target)
-    return Target(target) if isinstance(target, TableRef) else target
+    if isinstance(target, TableRef):
+        return Target(target)
+    if not isinstance(target, Target):
+        problem = f"expected a table, a pattern or a Target, got {type(target).__name__}"
+        raise BadValue("targets", problem, reason="wrong_type")
+    return target
 
 
 def hold(catalog: ProtectionCatalog, wanted: Record, fresh: Callable[[], int], ts: int | None = None) -> int:

@@ -19,7 +19,7 @@ from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import NotFound, OutcomeUnknown, RecordChanged, StoreUnavailable, SweepflowError
 from sweep_tasks.protection.catalog import Outcomes, ProtectionCatalog
-from sweep_tasks.protection.ledger import Meta
+from sweep_tasks.protection.ledger import ProtectionMetadata
 from sweep_tasks.protection.metrics import counted
 from sweep_tasks.protection.owners import Answer, Owners
 from sweep_tasks.protection.records import Record, State
@@ -106,7 +106,7 @@ class Report:
 
     as_of_ms: int
     dry_run: bool
-    meta: Meta
+    meta: ProtectionMetadata
     findings: tuple[RecordFinding, ...]
     recounted: bool = False
     broken_owners: Mapping[str, str] = field(default_factory=dict)

@@ -110,6 +110,9 @@ class SweepOptions:
     ) -> SweepOptions:
         """Return what was asked for, with the settings for everything else. An order, the command and the library call
         this, so that an option means the same in all of them."""
+        for field, most in (("max_entries", max_entries), ("max_seconds", max_seconds)):
+            if most < 0:
+                raise BadValue(field, f"{most} is negative; give at least 0, which is no limit", reason="negative")
         budget = Budget.of(settings, max_entries, max_seconds)
         return cls(settings.sweep_batch_entries, settings.grace_s, budget, dry_run, listener)
 

@@ -8,11 +8,11 @@ that it should have seen. Otherwise the read fails with both timestamps.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from sweep_tasks.coordination.thresholds import Announcements, TableThreshold
-from sweep_tasks.errors import SnapshotSwept, TransactionError, UnknownTable
+from sweep_tasks.errors import BadValue, SnapshotSwept, TransactionError, UnknownTable
 from sweep_tasks.model import (
     EVERYTHING,
     SENTINEL_TS,
@@ -24,6 +24,7 @@ from sweep_tasks.model import (
     TableRef,
     Version,
     checked_name,
+    checked_span,
 )
 from sweep_tasks.protection.catalog import Tracker
 from sweep_tasks.store.contract import EVERYWHERE, CellPage, Page, ScanRange, Store, every
@@ -42,12 +43,15 @@ class Reading(NamedTuple):
     page_cells: int
 
 
-def as_table(table: TableRef | str) -> TableRef:
-    return TableRef.parse(table) if isinstance(table, str) else table
-
-
 def checked_cell(row: bytes, column: bytes) -> Cell:
     return Cell(checked_name(row, "row"), checked_name(column, "column"))
+
+
+def checked_cells(cells: Iterable[Cell]) -> list[Cell]:
+    try:
+        return [checked_cell(row, column) for row, column in cells]
+    except (TypeError, ValueError):
+        raise BadValue("cells", "expected cells, each a row and a column", reason="wrong_type") from None
 
 
 class Selection(NamedTuple):
@@ -57,6 +61,17 @@ class Selection(NamedTuple):
     columns: ColumnChoice = EVERYTHING
     limit: int | None = None
     after: Cell | None = None
+
+    def checked(self) -> Selection:
+        checked_span(self.rows, "rows")
+        if isinstance(self.columns, Span):
+            checked_span(self.columns, "columns")
+        else:
+            for column in self.columns:  # those of bytes are numbers
+                checked_name(column, "columns")
+        if self.limit is not None and self.limit < 1:
+            raise BadValue("limit", f"{self.limit} is below 1; leave it out to read a page", reason="out_of_range")
+        return self
 
 
 class Reader(ABC):
@@ -72,7 +87,7 @@ class Reader(ABC):
 
     def get_many(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, bytes]:
         self._check_open()
-        return self._read(as_table(table), cells)
+        return self._read(TableRef.of(table), checked_cells(cells))
 
     def page(
         self,
@@ -87,7 +102,7 @@ class Reader(ABC):
         A page that is not the last may still have fewer cells than the limit, or none.
         """
         self._check_open()
-        return self._read_page(as_table(table), Selection(rows, columns, limit, after))
+        return self._read_page(TableRef.of(table), Selection(rows, columns, limit, after).checked())
 
     def scan(
         self, table: TableRef | str, rows: Span = EVERYTHING, columns: ColumnChoice = EVERYTHING
@@ -129,7 +144,7 @@ class Snapshot(Reader):
 
     def versions(self, table: TableRef | str, cells: Collection[Cell]) -> dict[Cell, Version]:
         """Return the version of each cell at this timestamp, delete markers included."""
-        ref = self._readable(as_table(table))
+        ref = self._readable(TableRef.of(table))
         store, wanted = self._reading.store, dict.fromkeys(cells, self.at)
         rows = [Span.only(cell.row) for cell in cells]
         return dict(self._seen(ref, rows, lambda: Page(list(store.get(ref, wanted).items()), None)).items)
@@ -147,14 +162,14 @@ class Snapshot(Reader):
 
         It is read from the whole table, or from a scan_range if several processes read the table at once.
         """
-        ref = self._readable(as_table(table))
+        ref = self._readable(TableRef.of(table))
         store, most = self._reading.store, limit or self._reading.page_cells
         page = self._seen(ref, [rows], lambda: store.scan(ref, self.at, rows, columns, most, after, scan_range))
         return Page([(cell, version) for cell, version in page.items if not version.is_delete], page.resume)
 
     def check_readable(self, table: TableRef | str) -> None:
         """Fail if a read of all rows would fail now, without reading any."""
-        self._check_not_swept(self._readable(as_table(table)), [EVERYTHING], lone_sentinel=False)
+        self._check_not_swept(self._readable(TableRef.of(table)), [EVERYTHING], lone_sentinel=False)
 
     def _seen(self, table: TableRef, rows: Collection[Span], newest: Callable[[], CellPage]) -> CellPage:
         """Return the visible versions of cells, given a read of their newest ones; delete markers are included.

@@ -24,7 +24,7 @@ from sweep_tasks.protection.protecting import AnyTarget, new_record
 from sweep_tasks.protection.records import Mode
 from sweep_tasks.store.contract import Page
 from sweep_tasks.transactions.commit import Committer, TransactionProtections, lease_lost
-from sweep_tasks.transactions.snapshot import Reader, Reading, Selection, Snapshot, ValuePage, as_table, checked_cell
+from sweep_tasks.transactions.snapshot import Reader, Reading, Selection, Snapshot, ValuePage, checked_cells
 
 
 class Transaction(Reader):
@@ -71,10 +71,10 @@ class Transaction(Reader):
         self._write(table, dict.fromkeys(cells, DELETE_MARKER))
 
     def _write(self, table: TableRef | str, values: Mapping[Cell, bytes]) -> None:
-        ref = as_table(table)
+        ref = TableRef.of(table)
         self._check_may_write()
         self._snapshot.metadata(ref)
-        checked = {checked_cell(row, column): value for (row, column), value in values.items()}
+        checked = dict(zip(checked_cells(values), values.values(), strict=True))
         self._writes.setdefault(ref, {}).update(checked)
 
     def _check_value(self, value: bytes) -> None:
@@ -141,10 +141,10 @@ class Transaction(Reader):
         self._protections.protect(record)
         return record.id
 
-    def release(self, record_id: str) -> None:
+    def release(self, id: str) -> None:  # noqa: A002
         """Release a record with the commit; it holds until then."""
         self._check_may_write()
-        self._protections.release(record_id)
+        self._protections.release(id)
 
     # --- ending -------------------------------------------------------------------------------------------------
 

@@ -174,8 +174,8 @@ class TestTables:
         created = db.tables.create("shop.carts", "thorough", conflicts="none", retention_s=60, look_before_delete=True)
         assert (created.strategy, created.retention_s, created.look_before_delete) == (SweepStrategy.THOROUGH, 60, True)
         assert set(db.tables.list()) == {ORDERS, TableRef.parse("shop.carts")}
-        assert db.tables.set_strategy("shop.carts", "conservative").strategy is SweepStrategy.CONSERVATIVE
-        assert db.tables.set_retention("shop.carts", None).retention_s is None
+        assert db.tables.change("shop.carts", strategy="conservative").strategy is SweepStrategy.CONSERVATIVE
+        assert db.tables.change("shop.carts", retention_s=None).retention_s is None
         db.tables.drop("shop.carts")
         assert set(db.tables.list()) == {ORDERS}
         with pytest.raises(UnknownTable):

@@ -255,6 +255,28 @@ def test_the_wheel_declares_what_the_project_requires(built: Distribution) -> No
     assert set(built.metadata.get_all("Provides-Extra") or []) == set(PROJECT["project"]["optional-dependencies"])
 
 
+def test_the_wheel_has_a_licence_addresses_a_description_and_its_types(
+    wheel: zipfile.ZipFile, built: Distribution
+) -> None:
+    assert built.metadata["License-Expression"] == "Apache-2.0"
+    assert wheel.read(f"{metadata_folder()}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    addresses = dict(each.split(", ") for each in built.metadata.get_all("Project-URL") or [])
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= addresses.keys()
+    assert built.metadata["Description-Content-Type"] == "text/markdown"
+    assert "Typing :: Typed" in (built.metadata.get_all("Classifier") or [])
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(wheel.namelist())
+
+
+def test_types_are_checked_strictly_in_every_folder_with_code() -> None:
+    checked = PROJECT["tool"]["mypy"]
+    folders = {file.parent.name for file in ROOT.glob("*/*.py") if not file.parent.name.startswith(".")}
+    assert {"sweep_tasks", "dags", "plugins"} <= folders
+    assert checked["strict"] is True
+    assert folders - {"build"} <= set(checked["files"])
+    weakened = [each for each in checked["overrides"] if each.keys() - {"module", "ignore_missing_imports"}]
+    assert weakened == []
+
+
 def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     ours = packaged_files()
     inside = {name for name in wheel.namelist() if not name.startswith(f"{metadata_folder()}/")}

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,58 @@ def test_what_needs_an_extra_names_it(bin_folder: Path, tmp_path: Path, command:
     )
     assert f"'sweepflow[{extra}]'" in reported["message"]
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("sweepflow ta", ["tables"]),
+        ("sweepflow tables tr", ["truncate"]),
+        ("sweepflow demo --engine l", ["local"]),
+        ("sweepflow status --wa", ["--watch"]),
+        ("sweepflow dev c", []),  # needs an extra
+    ],
+)
+def test_a_shell_completes_commands_and_options_and_sees_no_errors(
+    bin_folder: Path, tmp_path: Path, words: str, expected: list[str]
+) -> None:
+    """With the function that `--show-completion` prints, as bash calls it."""
+    listed = words.split(" ")
+    script = f"""
+source <({bin_folder}/sweepflow --show-completion bash)
+COMP_WORDS=({words}); COMP_CWORD={len(listed) - 1}
+_sweepflow_completion sweepflow {listed[-1]} {listed[-2]}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    (tmp_path / "complete.sh").write_text(script)
+    environment = {"PATH": f"{bin_folder}:{os.environ['PATH']}", "SHELL": "/bin/bash", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["/bin/bash", "complete.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == (expected, "")
+
+
+TYPED = """
+import sweep_tasks
+
+with sweep_tasks.connect("memory:") as db:
+    metadata: sweep_tasks.TableMetadata = db.tables.create("shop.orders")
+    status: sweep_tasks.Status = db.status()
+    summaries: list[sweep_tasks.Summary] = db.sweep()
+    known: sweep_tasks.KnownProtections = db.tracker.known()
+    reveal_type(db.run(lambda tx: tx.get("shop.orders", b"one", b"state")))
+    db.tables.create(7)
+"""
+
+
+def test_a_type_checker_knows_the_installed_package(bin_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(TYPED)
+    checker = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache")]
+    done = ended(*checker, "--python-executable", bin_folder / "python", "program.py", cwd=tmp_path)
+    revealed, refused = done.stdout.splitlines()
+    assert "Revealed type is" in revealed
+    assert "bytes | None" in revealed
+    assert "[arg-type]" in refused
 
 
 def test_the_library_names_the_extra_too(bin_folder: Path, tmp_path: Path) -> None:

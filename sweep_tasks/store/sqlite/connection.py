@@ -211,6 +211,7 @@ class Connections:
         self._durability: Durability = durability
         self._local = threading.local()
         self._held: set[_Held] = set()
+        self._closed = False
         _gate.patience_s = max(_gate.patience_s, busy_timeout_s)
         with _gate.own_lock():
             _everyone.add(self)
@@ -245,6 +246,8 @@ class Connections:
 
     def open(self, mode: Literal["rw", "rwc"], owner: _Owner) -> _Held:
         """Open a connection; with `rw` the file must exist, so that a typing error does not create a store."""
+        if self._closed:
+            raise StoreError(f"store: {self.path} was closed by this process; open it again", reason="closed")
         if mode == "rw" and not self.path.exists():
             raise StoreMissing(
                 f"sqlite:///{self.path}",
@@ -294,6 +297,7 @@ class Connections:
             held.close()
 
     def close(self) -> None:
+        self._closed = True
         _close_all(self._held)
 
     def explain(self, error: BaseException) -> None:

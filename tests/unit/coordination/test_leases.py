@@ -75,6 +75,25 @@ class TestTheKeeper:
         finally:
             keeper.close()
 
+    def test_the_thread_ends_with_its_store_and_logs_nothing(
+        self, sqlite: Store, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        renewed = threading.Event()
+
+        def sample() -> None:
+            sqlite.tables()
+            renewed.set()
+
+        keeper = LeaseKeeper(Leases(sqlite, 60), 0.01, sample)
+        keeper.take(7)
+        assert renewed.wait(10)
+        thread = keeper._thread
+        assert thread is not None
+        sqlite.close()
+        thread.join(10)
+        assert not thread.is_alive()
+        assert capsys.readouterr().out == ""
+
 
 class TestImmutableTimestamp:
     def test_without_open_transactions_it_is_fresh(self, store: Store, leases: Leases) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from sweep_tasks.config import Settings
-from sweep_tasks.protection.ledger import Meta
+from sweep_tasks.protection.ledger import ProtectionMetadata
 from sweep_tasks.protection.reconciliation import Outcome, RecordFinding, RecordProblem, Report, age, problems, readable
 from sweep_tasks.texts import duration
 
@@ -15,7 +15,7 @@ RELEASE = "sweepflow release nightly"
 SETTINGS = Settings(max_protection_records=10, max_protection_spans=100)
 
 
-def report(*findings: RecordFinding, meta: Meta = Meta(), **given: object) -> Report:  # noqa: B008
+def report(*findings: RecordFinding, meta: ProtectionMetadata = ProtectionMetadata(), **given: object) -> Report:  # noqa: B008
     return Report(1_000, meta=meta, findings=findings, **({"dry_run": False} | given))  # type: ignore[arg-type]
 
 
@@ -76,13 +76,16 @@ def test_an_old_record_that_was_released_is_not_reported() -> None:
 
 
 def test_a_limit_that_is_nearly_reached_is_a_problem_with_its_way_out() -> None:
-    assert about(report(meta=Meta(1, 7, 79))) == []
-    [problem] = problems(report(meta=Meta(1, 8, 79)), SETTINGS)
+    assert about(report(meta=ProtectionMetadata(1, 7, 79))) == []
+    [problem] = problems(report(meta=ProtectionMetadata(1, 8, 79)), SETTINGS)
     assert problem.about == "limit records"
     assert {"8", "10"} <= set(re.findall(r"\d+", problem.sentence))
     assert "max_protection_records" in problem.sentence
-    assert about(report(meta=Meta(1, 8, 80))) == ["limit records", "limit spans"]
-    assert about(report(meta=Meta(1, 8, 80)), Settings(max_protection_records=0, max_protection_spans=0)) == []
+    assert about(report(meta=ProtectionMetadata(1, 8, 80))) == ["limit records", "limit spans"]
+    assert (
+        about(report(meta=ProtectionMetadata(1, 8, 80)), Settings(max_protection_records=0, max_protection_spans=0))
+        == []
+    )
 
 
 def test_an_owner_that_can_not_be_loaded_is_a_problem_even_if_no_record_names_it() -> None:
@@ -101,7 +104,9 @@ def test_the_document_counts_every_outcome_and_is_json() -> None:
 
 
 def test_the_text_report_has_the_summary_first_and_then_every_record() -> None:
-    found = report(finding(Outcome.RELEASED, why="expired"), finding(Outcome.KEPT, 5), meta=Meta(4, 12, 34))
+    found = report(
+        finding(Outcome.RELEASED, why="expired"), finding(Outcome.KEPT, 5), meta=ProtectionMetadata(4, 12, 34)
+    )
     whole, released, kept = readable(found.document(SETTINGS))
     assert sorted(re.findall(r"\d+", whole)) == ["1", "1", "12", "34"]
     assert [outcome for outcome in Outcome if outcome in whole] == [Outcome.RELEASED, Outcome.KEPT]

@@ -9,7 +9,7 @@ import pytest
 
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.protection.catalog import Known, ProtectionCatalog, Tracker
+from sweep_tasks.protection.catalog import KnownProtections, ProtectionCatalog, Tracker
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store.faults import Call, FaultyStore
 from sweep_tasks.store.memory import MemoryStore
@@ -39,7 +39,7 @@ class Watched:
     def protect(self, name: str) -> None:
         assert self.catalog.protect(Record(name, 50, Mode.AT, (Target(TABLE),))).accepted
 
-    def names(self, known: Known) -> list[str]:
+    def names(self, known: KnownProtections) -> list[str]:
         self.calls.clear()
         return sorted(record.id for record in known.records)
 
