@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_jobs.frames import ddl
 from spark_jobs.workers import Batches, Worker, report_errors
 from sweep_tasks.config import load_settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.connections import borrow_store
 from sweep_tasks.export.files import Export, Written, chain, present_since
 from sweep_tasks.model import Cell, Version
 from sweep_tasks.store.contract import Page, ScanRange
@@ -126,7 +126,7 @@ def reading(context: ExportContext) -> Worker:
     def read(batches: Batches) -> Iterator[pa.RecordBatch]:
         settings = load_settings(**context.store)
         with (
-            borrowed_store(settings) as store,
+            borrow_store(settings) as store,
             TransactionManager(store, settings, enqueue=False, renew_leases=False) as manager,
         ):
             snapshot = manager.read_at(context.at)

@@ -20,13 +20,13 @@ from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, 
 from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.connections import borrow_store
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, Runs
 from sweep_tasks.legacy.rules import Counts, TableRules
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 
 RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
 _RANGES = schema(RANGES)
@@ -78,8 +78,8 @@ def scanning(context: ScanContext) -> Worker:
 
     @report_errors
     def scan(batches: Batches) -> Iterator[pa.RecordBatch]:
-        named = at_work(run=context.run.id, table=str(context.run.table))
-        with named, borrowed_store(load_settings(**context.store)) as store:
+        named = bind_log_names(run=context.run.id, table=str(context.run.table))
+        with named, borrow_store(load_settings(**context.store)) as store:
             ledger: ScanLedger = MemoryLedger() if context.limits.dry_run else Runs(store)
             scanner = Scanner(store, context.rules, ledger, context.limits, SystemClock())
             for batch in batches:

@@ -87,7 +87,7 @@ class TouchedCells:
         self._results.append(results)
 
     def count(self) -> frames.Touched:
-        return frames.touched(self._results) if self._results else frames.Touched(0, 0)
+        return frames.count_touched(self._results) if self._results else frames.Touched(0, 0)
 
     def unpersist(self) -> None:
         for results in self._results:
@@ -212,7 +212,7 @@ class OnSpark:
         self._windows = Windows(partitions, size, first=2 * self._cores)
         for partitions in self._windows:
             window = self._read(partitions, self._shared_parts(partitions, begin), begin, protections)
-            self._windows.held(window.entries)
+            self._windows.record_window(window.entries)
             window.over_cap = self._over_cap(window)
             try:
                 yield from self._cut(window, size)
@@ -347,7 +347,7 @@ class OnSpark:
             results = results.persist(StorageLevel.DISK_ONLY)
             self._touched.add(results)
         self._describe(DELETING, "judging and deleting")
-        with self._work.timed(DELETING, within=True):
+        with self._work.time_phase(DELETING, within=True):
             totals = frames.totals(results).collect()
         counted, summary = self._work.counted, self._work.summary
         for row in totals:
@@ -377,7 +377,7 @@ class OnSpark:
         """Read entries and keep them on disk: judging must not read the queue again."""
         frame = self._numbered(parts).mapInArrow(worker, frames.ddl(ENTRIES)).persist(StorageLevel.DISK_ONLY)
         self._describe(READING, f"reading {parts} parts of the queue")
-        with self._work.timed(READING, within=True):
+        with self._work.time_phase(READING, within=True):
             totals = frames.totals(frame).collect()
         self._workers.update(row.worker for row in totals)
         return frame, totals

@@ -99,10 +99,10 @@ def _write_data(
         _check_readable(store, settings, tables, order.at)
         session = for_large_frames(spark())
         parts = _parts(store, tables, _tasks(session))
-    with _timed(seconds, "writing"):
+    with _time_step(seconds, "writing"):
         now = _cells(session, ExportContext(store_settings(settings), order.at, parts))
         _write(_new_or_changed(session, now, before, tables), folder)
-    with _timed(seconds, "counting"):
+    with _time_step(seconds, "counting"):
         counts = frames.counts_by_table(frames.written(session, data_of(folder)))
     since = os.path.relpath(order.since, order.to) if order.since else None
     in_order = {str(table): counts.get(str(table), Written(0, 0)) for table in sorted(tables)}
@@ -202,7 +202,7 @@ def summary_of(export: Export, seconds: dict[str, float], *, made: bool) -> Expo
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+def _time_step(seconds: dict[str, float], phase: str) -> Iterator[None]:
     began = time.perf_counter()
     yield
     seconds[phase] = time.perf_counter() - began

@@ -23,13 +23,13 @@ import pyarrow as pa
 from spark_jobs.frames import ENTRIES, RESULTS
 from sweep_tasks.clock import StandingClock
 from sweep_tasks.config import load_settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.connections import borrow_store
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.orders import ErrorDocument
-from sweep_tasks.processes import collected_seldom
+from sweep_tasks.processes import collect_garbage_seldom
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Parking, Quarantine, Quarantined
 from sweep_tasks.queue.reader import QueueReader, RawEntry, Reference
@@ -124,7 +124,7 @@ class WorkerContext:
 
     @contextmanager
     def open_task(self) -> Iterator[WorkerTask]:
-        with collected_seldom(), borrowed_store(load_settings(**self.store)) as store:
+        with collect_garbage_seldom(), borrow_store(load_settings(**self.store)) as store:
             yield WorkerTask(self, store)
 
 

@@ -28,7 +28,7 @@ from sweep_tasks.clock import to_ms
 from sweep_tasks.config import Settings, check_variables, load_settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import EXIT_DEFECT, EXIT_FAILED, BadValue, SweepflowError
-from sweep_tasks.extras import extras_named
+from sweep_tasks.extras import name_missing_extra
 from sweep_tasks.logs import configure_logs
 from sweep_tasks.store import Store
 from sweep_tasks.texts import printable, printable_lines
@@ -121,7 +121,7 @@ def command(
     configure_logs()
     try:
         check_variables()
-        with extras_named():
+        with name_missing_extra():
             yield run
     except SweepflowError as error:
         print_error(run.as_json, error)
@@ -177,7 +177,7 @@ class Step:
         self._task = bar.add_task(name, total=total)
         self.done = name
 
-    def reach(self, completed: float) -> None:
+    def advance_to(self, completed: float) -> None:
         self._bar.update(self._task, completed=completed)
 
     def now(self, doing: str) -> None:

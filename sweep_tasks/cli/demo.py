@@ -23,8 +23,8 @@ from sweep_tasks.demo.engines import (
     ENDED,
     OTHER_TASKS,
     TaskChange,
+    run_airflow,
     run_dag,
-    running_airflow,
     sweep_by_spark,
     sweep_here,
     sweep_tasks,
@@ -138,7 +138,7 @@ def _open_new_store(place: Place, settings: Settings, steps: Steps) -> Store:
 def load_history(store: Store, settings: Settings, steps: Steps, business_every: int = 1) -> Loaded:
     with steps.step(f"writing {MINUTES // 60} hours of a shop's history", total=MINUTES) as step:
         loaded = load(
-            store, settings, SystemClock(), settings.shards, business_every=business_every, on_minute=step.reach
+            store, settings, SystemClock(), settings.shards, business_every=business_every, on_minute=step.advance_to
         )
         step.done = (
             f"{MINUTES // 60} hours of a shop's history: {loaded.transactions:,} transactions, {loaded.writes:,} writes"
@@ -182,7 +182,7 @@ def _sweep_on_spark(store: Store, settings: Settings, steps: Steps) -> list[Summ
     with steps.step("Spark", total=total) as step:
         for summary in sweep_by_spark(settings, step.now):
             summaries.append(summary)
-            step.reach(len(summaries))
+            step.advance_to(len(summaries))
         step.done = f"{total} Spark jobs, one for each strategy and shard"
     return summaries
 
@@ -193,7 +193,7 @@ def _start_airflow(settings: Settings, steps: Steps) -> Iterator[Sweep]:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as until_the_end:
         with steps.step("starting Airflow") as step:
-            airflow = until_the_end.enter_context(running_airflow(AIRFLOW_FOLDER, settings, step.now))
+            airflow = until_the_end.enter_context(run_airflow(AIRFLOW_FOLDER, settings, step.now))
             step.done = "Airflow is up: API server, scheduler, dag processor, triggerer"
         try:
             yield functools.partial(sweep_by_airflow, airflow)
@@ -216,7 +216,7 @@ def sweep_by_airflow(
         def on_change(task: str, state: str) -> None:
             if state in ENDED:
                 ended.add(task)
-                step.reach(len(ended))
+                step.advance_to(len(ended))
             if state in ENDED or state in _SHOWN_STATES:
                 steps.say(f"    {task} {state.replace('_', ' ')}")
 

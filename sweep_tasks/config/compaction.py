@@ -166,8 +166,8 @@ class CompactionSettings(BaseModel, defer_build=True):
     )
     compaction_read_tombstones: int = Field(
         default=1_000,
-        description="tombstones in one read at which the table's files are added at the end of the plan; 0 "
-        "or less: never",
+        description="a table in which one read met this many tombstones has its files added at the end of the plan; "
+        "0 or less: never",
     )
     compaction_near_fail_share: Share = Field(
         default=Decimal("0.5"),

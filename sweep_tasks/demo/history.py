@@ -47,7 +47,7 @@ class HistoryClock:
     def sleep(self, seconds: float) -> None:
         self._now_ms += int(seconds * 1000)
 
-    def reach(self, now_ms: int) -> None:
+    def advance_to(self, now_ms: int) -> None:
         self._now_ms = max(self._now_ms, now_ms)
 
 
@@ -81,9 +81,9 @@ class History:
         self._manager = self._manager_on(store)
         self.transactions = self.writes = 0
 
-    def reach(self, minute: int) -> None:
+    def advance_to(self, minute: int) -> None:
         """Move the clock to a minute after the beginning, and record a clock sample."""
-        self._clock.reach(self._begin_ms + minute * MINUTE_MS)
+        self._clock.advance_to(self._begin_ms + minute * MINUTE_MS)
         self._timestamps.move_past(self._first_ts + minute * TIMESTAMPS_A_MINUTE)
         self._clock_history.record_now(self._timestamps, self._clock, step_max_s=0)
 

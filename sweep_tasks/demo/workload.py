@@ -130,13 +130,15 @@ class Shop:
         changed = new + self._some(self._carts, 6)
         self._history.write({CARTS: {Cell(cart, _ITEMS): self._items() for cart in changed}})
         if len(self._carts) > 60:
-            self._history.write({CARTS: {Cell(self._taken(self._carts), _ITEMS): DELETE_MARKER for _ in range(3)}})
+            self._history.write(
+                {CARTS: {Cell(self._take_oldest(self._carts), _ITEMS): DELETE_MARKER for _ in range(3)}}
+            )
 
     def _end_sessions(self) -> None:
         new = [self._new("session") for _ in range(8)]
         self._sessions += new
         seen = {Cell(session, _SEEN): self._text(page=self._random.randrange(999)) for session in self._sessions[-32:]}
-        ended = [self._taken(self._sessions) for _ in range(8)] if len(self._sessions) > 200 else []
+        ended = [self._take_oldest(self._sessions) for _ in range(8)] if len(self._sessions) > 200 else []
         over = {Cell(session, _SEEN): DELETE_MARKER for session in ended}
         self._history.write({SESSIONS: seen | over})
 
@@ -157,7 +159,7 @@ class Shop:
     def _some(self, rows: list[bytes], most: int) -> list[bytes]:
         return self._random.sample(rows, min(most, len(rows)))
 
-    def _taken(self, rows: list[bytes]) -> bytes:
+    def _take_oldest(self, rows: list[bytes]) -> bytes:
         """Remove and return the oldest row."""
         return rows.pop(0)
 
@@ -228,10 +230,10 @@ def load(
     history = History(store, settings, clock, MINUTES)
     day = _Day(history, settings, Random(seed), business_every)  # noqa: S311 - reproducible, not secret
     for minute in range(MINUTES):
-        history.reach(minute)
+        history.advance_to(minute)
         day.simulate(minute)
         on_minute(minute + 1)
-    history.reach(MINUTES)
+    history.advance_to(MINUTES)
     history.close()
     return day.loaded()
 

@@ -218,7 +218,7 @@ class Doctor:
         return self._clock.now_ms() < self._sample_until_ms
 
     def _rules(self, table: TableRef, metadata: TableMetadata) -> tuple[TableRules | None, TableRules | None]:
-        """Return the rules of a scan now, and of one when only protections hold anything back."""
+        """Return the rules of a scan now, and those of a later scan, when only protections still keep versions."""
         if metadata.strategy is SweepStrategy.NOTHING:
             return None, None
         horizon = self._horizon(metadata.strategy)

@@ -152,12 +152,13 @@ def _parked(waiting: WaitingEntry, outcomes: Mapping[int, int], why: Obstacle) -
 # --- a table or a shard -----------------------------------------------------------------------------------------------
 
 MOST_EXPLAINED = 20_000
-"""Entries that are read; the queues share them, and what one does not need is left to the others."""
+"""The greatest number of entries that are read. The queues share it: what one queue does not use, the next may."""
 _FEWEST = 100
-"""Entries that are read of each queue at least."""
+"""The number of entries that are read of each queue at least."""
 _CELLS = 1_000
 _COMPARED = 200_000
-"""Pairs of a version and an entry that are compared: in cells that are written often there are very many."""
+"""The greatest number of pairs of a version and an entry that are compared: a cell that is written often has very
+many."""
 
 
 def explain_table(

@@ -159,7 +159,7 @@ class BacklogCounts(BaseModel, frozen=True, defer_build=True):
 
 
 def estimated_entries(timestamps: int, sums: Mapping[str, float] | None) -> int | None:
-    """Estimate how many entries belong to so many timestamps; None before the first sweep."""
+    """Estimate how many entries belong to a number of timestamps; None before the first sweep."""
     passed = sums.get("timestamps", 0) if sums else 0
     return round(sums.get("entries", 0) * timestamps / passed) if sums and passed else None
 

@@ -96,7 +96,7 @@ class WaitingEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepConditions:
-    """What decides how far the next sweep goes and what it may remove."""
+    """What limits the next sweep: its sweep timestamp, and what it may remove below that."""
 
     now_ms: int
     tables: Mapping[TableRef, TableView]

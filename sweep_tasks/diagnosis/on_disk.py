@@ -164,7 +164,7 @@ def _remnant(version: FileVersion, deleted_s: int | None, gc_grace_s: int, now_s
 def _read_node(node: Node, keyspace: str, table: str, cell: Cell, found: Found) -> None:
     key = cell.row.hex()
     for path in node.nodetool("getsstables", "--hex-format", keyspace, table, key).split():
-        sstable = SSTable.at(Path(path), node.reach)
+        sstable = SSTable.at(Path(path), node.access)
         with understood(sstable):
             versions, tombstones = read_dump(entries_of(sstable, node.tools, key), cell.column, path)
         found.versions.extend(versions)

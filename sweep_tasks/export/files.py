@@ -142,7 +142,7 @@ def last_export(folder: Path, chosen: Collection[str], before: int) -> Path | No
 
 
 def present_since(exports: list[Export]) -> dict[str, int]:
-    """Return for each table of the last export the index of the first one since which it is in every export."""
+    """Return for each table of the last export the index of the export from which on every export contains it."""
     since: dict[str, int] = {}
     for number, export in enumerate(exports):
         since = {table: since.get(table, number) for table in export.manifest.tables}

@@ -385,8 +385,8 @@ class Journal:
 
 
 def _check(plain: Mapping[str, Any]) -> None:
-    """Raise `TypeError` or another error that the caller expects if the chain can't be followed by the fields of a
-    stored entry. Anyone who can write to the store can put anything there."""
+    """Raise an error if a field of a stored entry has a wrong type or value, so that the chain can't be followed.
+    Anyone who can write to the store can put anything there."""
     numbers = [plain["number"], plain["kept_from"], plain["at_ms"]]
     texts = [plain["previous"], plain["by"], plain["what"], plain["about"], plain["reason"], plain["outcome"]]
     details: Any = plain["details"]

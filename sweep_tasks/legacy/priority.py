@@ -28,7 +28,7 @@ _LEAST_FOUND = 0.001
 class LastScan(NamedTuple):
     """The result of the last scan of a whole table."""
 
-    reach: int
+    sweep_ts: int
     """The timestamp that it reached in its table."""
     ended_ms: int
     versions: int
@@ -51,7 +51,7 @@ class Candidate(NamedTuple):
     written: Written = NONE
     """Since the last scan."""
     due: ScanDue | None = None
-    reach: int = 0
+    sweep_ts: int = 0
     """The timestamp that it may be swept to now."""
     running: bool = False
     cancelled: bool = False
@@ -122,7 +122,7 @@ def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
     """Return why the table should be scanned now, or None if it should not."""
     if table.running or table.cancelled or table.strategy is SweepStrategy.NOTHING or _named(table, policy.never):
         return None
-    if not table.reach:
+    if not table.sweep_ts:
         return None
     rested = table.last is None or now_ms - table.last.ended_ms >= policy.pause_ms or _fell_short(table, table.last)
     if _named(table, policy.first) and rested:
@@ -139,13 +139,13 @@ def completes_change(table: Candidate) -> bool:
     since = table.due.since if table.due else None
     if since is None or table.last is None or table.lacks:
         return False
-    return table.last.reach < since or table.last.lacked
+    return table.last.sweep_ts < since or table.last.lacked
 
 
 def _fell_short(table: Candidate, last: LastScan) -> bool:
     """Return whether the last scan stopped far below what was possible, and a scan now can go further. A table does not
     rest after a scan that a manual timestamp or an open transaction kept from most of it."""
-    return last.reach < min(table.reach, table.stale)
+    return last.sweep_ts < min(table.sweep_ts, table.stale)
 
 
 def _named(table: Candidate, targets: Collection[Target]) -> bool:

@@ -58,13 +58,13 @@ _SENTENCES = {
 }
 
 
-def short_of(metadata: TableMetadata, reach: int, passed: int, parked: bool) -> Undone | None:
-    """Return what a scan up to `reach` lacks to complete a change of strategy, or None if it completes it or none is
+def short_of(metadata: TableMetadata, sweep_ts: int, passed: int, parked: bool) -> Undone | None:
+    """Return what a scan up to `sweep_ts` lacks to complete a change of strategy, or None if it completes it or none is
     due. `passed` is the progress of the conservative queue before the scan started."""
     due = metadata.scan_due
     if due is None:
         return None
-    if due.since is None or reach < due.since:
+    if due.since is None or sweep_ts < due.since:
         return Undone.REACH
     if not metadata.scan_waits_for_queue:
         return None
@@ -111,7 +111,7 @@ class LastRun:
     """What it lacked to complete a change of strategy."""
 
     @property
-    def reach(self) -> int:
+    def table_sweep_ts(self) -> int:
         return self.sweep_ts if self.went_up_to is None else self.went_up_to
 
 
@@ -149,10 +149,10 @@ class Run:
     own_retention_s: int | None = None
     """The table's own retention when the run was started or last resumed, if it had one."""
 
-    def may_continue(self, strategy: SweepStrategy, reach: int) -> bool:
+    def may_continue(self, strategy: SweepStrategy, sweep_ts: int) -> bool:
         """Return whether the table is still swept with the same strategy, and at least as far. The sweep timestamp of a
         thorough table is the present: published for conservative tables, it would end their retention early."""
-        return self.strategy is strategy and self.horizon.sweep_ts <= reach
+        return self.strategy is strategy and self.horizon.sweep_ts <= sweep_ts
 
     @property
     def is_whole(self) -> bool:
@@ -171,7 +171,7 @@ class Run:
         if self.state is RunState.FINISHED and self.is_whole and self.went_up_to:
             ended_ms, sweep_ts = self.ended_ms or self.started_ms, self.horizon.sweep_ts
             return LastRun(self.id, sweep_ts, ended_ms, self.counts, self.went_up_to, self.lacked)
-        return self.last if self.last and self.last.reach else None
+        return self.last if self.last and self.last.table_sweep_ts else None
 
     def is_of(self, other: Run) -> bool:
         """Return whether both are the same attempt of the same run."""
@@ -305,7 +305,7 @@ class Runs:
         change = {cell.column: Change(expected, _dump_range(new))}
         return self._store.compare_and_set(LEGACY_SWEEPS, cell.row, change)
 
-    def stopped(self, run: Run) -> str | None:
+    def stop_reason(self, run: Run) -> str | None:
         """Return why this run must stop, or None."""
         now = self.of(run.table)
         if now is None or not now.is_of(run):

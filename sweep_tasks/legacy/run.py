@@ -181,7 +181,7 @@ class LegacySweep:
         found = swept_table(self._store, table)
         strategy = found.strategy
         record_lowered(self._store, self._settings, self._clock)  # before the horizon stores a clock sample
-        reach = horizon_now(strategy, self._store, self._settings, self._clock).sweep_ts
+        sweep_ts = horizon_now(strategy, self._store, self._settings, self._clock).sweep_ts
         ours: Run | None = None
 
         def resume(current: Run | None) -> Run:
@@ -192,7 +192,7 @@ class LegacySweep:
                 return current  # the answer to our earlier request was lost
             if known and not current.is_of(known):
                 raise active_run(RunProgress(current, self._runs.ranges(current)))
-            if not current.may_continue(strategy, reach):
+            if not current.may_continue(strategy, sweep_ts):
                 raise LegacySweepOutdated(table, current.id)
             ours = replace(
                 current, owner=self.owner, attempt=current.attempt + 1, state=RunState.RUNNING, why=None,

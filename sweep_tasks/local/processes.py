@@ -290,9 +290,9 @@ class Server:
             raise self._failure(f"did not show {what} within {patience_s:g} s", "timeout")
         return found
 
-    def wait_for(self, what: str, look: Callable[[str], Answer | None]) -> Answer:
-        """Return the first answer of `look`, which is given what the server has printed so far."""
-        return self.wait_until(what, lambda: look(self._printed()))
+    def wait_for(self, what: str, parse: Callable[[str], Answer | None]) -> Answer:
+        """Return the first answer of `parse`, which is given what the server has printed so far."""
+        return self.wait_until(what, lambda: parse(self._printed()))
 
     def check(self) -> None:
         """Raise an error if the server has ended."""

@@ -26,7 +26,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.diagnosis.lag import BacklogCounts, count_backlog, lags_at, queue_name, strategy_in, swept_up_to
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.metrics.tally import (
     COMPACTION,
     DRY_RUN,
@@ -48,7 +48,7 @@ from sweep_tasks.metrics.tally import (
 )
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.metrics import Counts, listening
+from sweep_tasks.protection.metrics import Counts, collect_counts
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Quarantine, Why
 from sweep_tasks.queue.progress import Progress
@@ -290,7 +290,7 @@ def tally_sweep(store: Store, clock: Clock, summary: Summary, by: TaskAttempt) -
 def tally_sweeps(store: Store, clock: Clock, summaries: Iterable[Summary], by: str) -> Iterator[Summary]:
     """Yield the summaries of a run outside Airflow, and record each shard as a task would. Sample at the end."""
     run_id, changed = uuid.uuid4().hex, False
-    with at_work(run=run_id):
+    with bind_log_names(run=run_id):
         for summary in summaries:
             tally_sweep(store, clock, summary, TaskAttempt(by, run_id, f"{summary.strategy}.shard_{summary.shard}"))
             changed = changed or not summary.dry_run
@@ -347,9 +347,9 @@ def tally_operations(store: Store, clock: Clock, counts: Counts, by: TaskAttempt
 
 
 @contextmanager
-def tallied_operations(store: Store, clock: Clock, by: TaskAttempt) -> Iterator[None]:
+def tally_operations_in_block(store: Store, clock: Clock, by: TaskAttempt) -> Iterator[None]:
     """Count the operations on protections in this block, and record them however the block ends."""
-    with listening() as heard:
+    with collect_counts() as heard:
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from spark_jobs.environment import LEGACY_SWEEP
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import MAX_PAGE_VERSIONS, Settings, check_variables, load_settings
 from sweep_tasks.errors import AlreadyExists, BadValue, SweepflowError
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.form import dry_run_field, number_field
 from sweep_tasks.orchestration.pools import SCANS, scan_pools
@@ -302,7 +302,7 @@ class ScanSlot(SparkJobOperator):
             reason=by.reason,
         )
         try:
-            with at_work(run=run_id, table=scan.table):
+            with bind_log_names(run=run_id, table=scan.table):
                 summary = LegacySummary.parse(self.submit_order(settings, job, context))
         except AirflowException:
             self._release_run()  # the driver may have died without a message

@@ -13,7 +13,7 @@ from spark_jobs.environment import TARGETED_SWEEP
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.form import INTERVAL_END, ShardTask, moment_ms, order_of
 from sweep_tasks.orchestration.names import TOMBSTONES_ASSET
@@ -175,7 +175,7 @@ class SweepShardOperator(SparkJobOperator):
             settings = load_settings()
             order = order_of(context["params"], ShardTask(self.strategy, self.shard), moment_ms(self.until))
             spark_connection()
-            with at_work(run=context["ti"].run_id, strategy=self.strategy.value, shard=self.shard):
+            with bind_log_names(run=context["ti"].run_id, strategy=self.strategy.value, shard=self.shard):
                 summary = self._sweep(settings, order, context)
         except SweepflowError as error:
             raise task_failure(error) from None

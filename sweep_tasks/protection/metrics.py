@@ -5,7 +5,7 @@ earlier value to compare with. *Refused* is a definite answer (a limit, a known 
 *Failed* is a call without an answer.
 
 A long-running process exposes the counters to Prometheus. A short-lived task collects the counts of a block with
-`listening` and stores them. It only counts operations of its own context, not those of other threads.
+`collect_counts` and stores them. It only counts operations of its own context, not those of other threads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _listeners: ContextVar[tuple[Counts, ...]] = ContextVar("listeners", default=())
 
 
 @contextmanager
-def listening() -> Iterator[Counts]:
+def collect_counts() -> Iterator[Counts]:
     """Collect the counts of the operations in the block. The returned counts are updated while it runs."""
     counts: Counts = dict.fromkeys(product(OPERATIONS, OUTCOMES), 0)
     token = _listeners.set((*_listeners.get(), counts))
@@ -54,12 +54,12 @@ class Call:
 
     outcome: Outcome = "ok"
 
-    def refused(self) -> None:
+    def mark_refused(self) -> None:
         self.outcome = "refused"
 
 
 @contextmanager
-def counted(operation: Operation) -> Iterator[Call]:
+def count_call(operation: Operation) -> Iterator[Call]:
     """Count the block by its outcome. Also usable as a decorator."""
     call = Call()
     try:

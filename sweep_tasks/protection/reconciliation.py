@@ -20,7 +20,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import NotFound, OutcomeUnknown, RecordChanged, StoreUnavailable, SweepflowError
 from sweep_tasks.protection.catalog import Outcomes, ProtectionCatalog
 from sweep_tasks.protection.ledger import Meta
-from sweep_tasks.protection.metrics import counted
+from sweep_tasks.protection.metrics import count_call
 from sweep_tasks.protection.owners import Answer, Owners
 from sweep_tasks.protection.records import Record, State
 from sweep_tasks.texts import duration
@@ -281,7 +281,7 @@ class Reconciler:
 
     def run(self) -> Report:
         """Reconcile every record and return the report. A dry run changes nothing."""
-        with counted("reconcile"):
+        with count_call("reconcile"):
             recounted = not self._dry_run and self._catalog.recount()
             findings = tuple(self._reconcile())
             return Report(

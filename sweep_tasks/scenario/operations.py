@@ -69,7 +69,7 @@ class ScenarioClock:
     def advance(self, ms: int) -> None:
         self._now_ms += ms
 
-    def reach(self, wall_ms: int) -> None:
+    def advance_to(self, wall_ms: int) -> None:
         """Move forward to the time of a clock sample, never back."""
         self._now_ms = max(self._now_ms, wall_ms)
 
@@ -216,7 +216,7 @@ class Operations:
     def punch(self, wall_ms: int, ts: int) -> Outcome:
         self._clock_history.record(ClockSample(wall_ms, ts))
         self._issue(ts)
-        self._clock.reach(wall_ms)
+        self._clock.advance_to(wall_ms)
         return Ok()
 
     def advance(self, ms: int) -> Outcome:

@@ -62,7 +62,7 @@ def _places(value: Any) -> Places:
     try:
         return value if isinstance(value, Places) else Places.of(*value)
     except (TypeError, OverflowError) as error:
-        raise ValueError("these are not places") from error
+        raise ValueError("not a list of ranges of the ring") from error
 
 
 StoredPlaces = Annotated[

@@ -178,7 +178,7 @@ class ShardWork:
         )  # fmt: skip
 
     @contextmanager
-    def timed(self, phase: str, *, within: bool = False) -> Iterator[None]:
+    def time_phase(self, phase: str, *, within: bool = False) -> Iterator[None]:
         """Add up the seconds of a phase, or of a part `within` the current phase."""
         if not within:
             self.phase = phase

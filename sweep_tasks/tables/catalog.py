@@ -259,7 +259,7 @@ class Catalog:
             if self._decide(table, announced, decided):
                 return decided
         raise StoreBusy(
-            f"table: {table} could not be truncated or dropped, others rolled it back "
+            f"table: {table} could not be truncated or dropped: other processes rolled it back "
             f"{retries.EMPTIED_TABLE.attempts} times; retry, or "
             "raise the setting emptying_wait_s",
             reason="emptying",

@@ -350,9 +350,9 @@ class TokenHistogram:
         return found
 
     def dense_ranges(self, at_least: int, bits: int = 16) -> list[DeletedRange]:
-        """Return the parts of the ring, of 2**bits, with at least so many deletes; adjacent parts are merged.
+        """Split the ring into 2**bits parts, and return those with `at_least` deletes or more; neighbours are merged.
 
-        With `at_least` of zero or less there are none. A histogram that is coarser uses its own ranges.
+        Return nothing if `at_least` is zero or less. A coarser histogram uses its own ranges.
         """
         seen_at = min(bits, self._bits)
         counts = _coarser(self._deleted, self._bits - seen_at)

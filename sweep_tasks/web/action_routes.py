@@ -20,7 +20,7 @@ from sweep_tasks.diagnosis.held_back import HeldBack
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import checked_reason
 from sweep_tasks.journal.journal import QUARANTINED_ENTRIES
-from sweep_tasks.metrics.samples import take_sample, tallied_operations
+from sweep_tasks.metrics.samples import take_sample, tally_operations_in_block
 from sweep_tasks.metrics.tally import PAGE, TaskAttempt
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.orchestration.form import checked_shards, chosen
@@ -33,7 +33,14 @@ from sweep_tasks.sweep.run import retry_quarantined
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import EVERYTHING, Pauses, named
 from sweep_tasks.texts import checked_id, printable
-from sweep_tasks.web.actions import Action, Reason, opened_store, perform, perform_in_airflow, render_form
+from sweep_tasks.web.actions import (
+    Action,
+    Reason,
+    borrow_store_briefly,
+    perform,
+    perform_in_airflow,
+    render_form,
+)
 from sweep_tasks.web.as_user import Airflow
 from sweep_tasks.web.rights import ACTION, RELEASE, FormNumber, Token, may_act, may_release
 
@@ -106,7 +113,7 @@ What = Annotated[str, Form()]
 
 @router.get("/pauses/new", dependencies=[Depends(may_act)])
 def pause_form(request: Request, token: Token) -> Response:
-    with opened_store() as (store, _):
+    with borrow_store_briefly() as (store, _):
         everything, paused = Pauses(store).current()
         tables = [str(table) for table in sorted(Catalog(store).list()) if table not in paused]
     return render_form(request, token, "pause", {"tables": tables, "everything": everything is None})
@@ -125,7 +132,7 @@ def pause(request: Request, user: GetUserDep, form: FormNumber, what: What, reas
 
 @router.get("/pauses/resume", dependencies=[Depends(may_act)])
 def resume_form(request: Request, token: Token, what: str) -> Response:
-    with opened_store() as (store, _):
+    with borrow_store_briefly() as (store, _):
         everything, tables = Pauses(store).current()
     table = _table(what)
     existing = everything if table is None else tables.get(table)
@@ -155,7 +162,7 @@ _LONGEST_S = 3.0
 
 @router.get("/protections/release", dependencies=[Depends(may_release)])
 def release_form(request: Request, token: Token, id: str) -> Response:  # noqa: A002
-    with opened_store() as (store, settings):
+    with borrow_store_briefly() as (store, settings):
         catalog = ProtectionCatalog(store, settings)
         record = catalog.get(checked_id("id", id))
         held_back = HeldBack(store, _MOST_HELD, longest_s=_LONGEST_S)
@@ -177,7 +184,7 @@ def release(
     """Release a record in the version that was shown. A record that was changed since then is not released."""
 
     def operation(store: Store, settings: Settings) -> str:
-        with tallied_operations(store, SystemClock(), TaskAttempt(PAGE, secrets.token_hex(8), "release")):
+        with tally_operations_in_block(store, SystemClock(), TaskAttempt(PAGE, secrets.token_hex(8), "release")):
             ProtectionCatalog(store, settings).release(id, version)
         return f"{id} is released; the next sweeps remove what it alone held back"
 

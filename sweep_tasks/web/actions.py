@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.connections import borrow_store
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.journal.actors import MOST_CHARACTERS, acting_for, checked_reason
 from sweep_tasks.journal.journal import Act, Entry, Journal
@@ -40,10 +40,10 @@ Operation = Callable[[Store, Settings], str]
 
 
 @contextmanager
-def opened_store() -> Iterator[tuple[Store, Settings]]:
+def borrow_store_briefly() -> Iterator[tuple[Store, Settings]]:
     """Borrow a connection to the store that the settings name now, with short timeouts."""
     settings = _with_short_timeouts(load_settings())
-    with borrowed_store(settings) as store:
+    with borrow_store(settings) as store:
         yield store, settings
 
 
@@ -65,7 +65,7 @@ def perform(request: Request, user: BaseUser, form: str, action: Action, operati
     The library records it in the journal. A form that was sent before does nothing and is not recorded.
     """
     with (
-        opened_store() as (store, settings),
+        borrow_store_briefly() as (store, settings),
         acting_for(user.get_name(), checked_reason(action.reason)),
         act_once(store, form, action.what),
     ):
@@ -102,17 +102,17 @@ async def perform_in_airflow(
 
 
 def _begin(by: str, action: Action) -> Entry:
-    with opened_store() as (store, _):
+    with borrow_store_briefly() as (store, _):
         return Journal(store).begin(by, *action)
 
 
 def _take(claim: Claim) -> None:
-    with opened_store() as (store, _):
+    with borrow_store_briefly() as (store, _):
         claim.take(store)
 
 
 def _end(begun: Entry, error: SweepflowError | None, claim: Claim | None = None) -> None:
-    with opened_store() as (store, _):
+    with borrow_store_briefly() as (store, _):
         act = Act()
         if error:
             act.fail(error)

@@ -81,7 +81,7 @@ def _too_many(most: int, whom: str, *, reason: str) -> RequestRefused:
 _admission = Admission()
 
 
-async def admitted(user: GetUserDep) -> AsyncIterator[None]:
+async def admit_request(user: GetUserDep) -> AsyncIterator[None]:
     """Admit a request. Runs before the other guards of every route."""
     with _admission.admit(str(user.get_id())):
         yield
@@ -230,7 +230,7 @@ def page_app() -> FastAPI:
     guard_logs()
     app = FastAPI(
         title="sweepflow",
-        dependencies=[Depends(admitted), Depends(may_view)],
+        dependencies=[Depends(admit_request), Depends(may_view)],
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

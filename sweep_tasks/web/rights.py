@@ -52,7 +52,7 @@ class Claim:
         """Raise `AlreadyExists` if another request has it."""
         if store.put_if_absent(ALERTS, {self._cell: self._mark}, _KEPT_MS)[self._cell] != self._mark:
             raise AlreadyExists(
-                "form: it was sent already and acts once; load the page again to see the result", reason="sent_already"
+                "form: it was submitted already; load the page again to see the result", reason="sent_already"
             )
 
     def give_back(self, store: Store, error: SweepflowError) -> None:

@@ -138,7 +138,7 @@ class Cells:
     def _parts(
         self, name: str, rows: Span, after: Cell | None, scan_range: ScanRange
     ) -> Iterator[tuple[str, list[Any], bool]]:
-        """Yield the conditions of a scan, each with whether it is the row at which the scan resumes.
+        """Yield the parts of a scan: a condition, its parameters, and whether it selects one row only.
 
         A resumed scan has three parts: the rest of that row, other rows with the same token, then all later tokens.
         """
@@ -161,7 +161,7 @@ class Cells:
         yield f"token(key) > ?{before_end}", [token, *ends], False
 
     def _reading(self, query: str) -> PreparedStatement:
-        return self._connection.prepared(query, self._connection.read_level)
+        return self._connection.prepare(query, self._connection.read_level)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Cells:
 
     def delete_everywhere(self, name: str, ranges: Collection[VersionRange], fresh: int) -> list[VersionRange]:
         """Delete on all replicas, and return what was not confirmed by all. A replica that is down is not retried."""
-        everywhere = self._connection.prepared(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
+        everywhere = self._connection.prepare(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
         writes = [_range_write(each, _bigint(fresh)) for each in ranges]
         by_values = {values: each for (_, _, values), each in zip(writes, ranges, strict=True)}
         sent: list[list[VersionRange]] = []
@@ -216,7 +216,7 @@ class Cells:
         return waiting
 
     def _writing(self, query: str, name: str) -> PreparedStatement:
-        return self._connection.prepared(query.format(t=name), self._connection.write_level)
+        return self._connection.prepare(query.format(t=name), self._connection.write_level)
 
     def _batches(self, statement: PreparedStatement, writes: Iterable[Write]) -> Iterator[Statement]:
         return (batch for batch, _ in self._packed(statement, writes))

@@ -409,7 +409,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def _reading(self, table: TableRef) -> Iterator[tuple[sqlite3.Connection, str]]:
-        with self.connections.reading() as connection, _dropped_is_unknown(table):
+        with self.connections.reading() as connection, _raise_unknown_if_dropped(table):
             yield connection, _name_of(connection, table)
 
     @contextmanager
@@ -427,7 +427,7 @@ def _name_of(connection: sqlite3.Connection, table: TableRef) -> str:
 
 
 @contextmanager
-def _dropped_is_unknown(table: TableRef) -> Iterator[None]:
+def _raise_unknown_if_dropped(table: TableRef) -> Iterator[None]:
     """Raise `UnknownTable` if a table is dropped between its lookup and its use: readers hold no lock."""
     try:
         yield

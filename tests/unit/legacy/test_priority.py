@@ -57,7 +57,7 @@ def table(
     deletes: int = 0,
     strategy: SweepStrategy = CONSERVATIVE,
     due: int | None = None,
-    reach: int = 1_000,
+    sweep_ts: int = 1_000,
     last_scheduled_ms: int | None = None,
     running: bool = False,
     cancelled: bool = False,
@@ -67,10 +67,10 @@ def table(
     """What is due can't be done while it is not reachable, unless stated otherwise."""
     each_scan = last_scheduled_ms if last_scheduled_ms is not None else last.ended_ms if last else 0
     scan = ScanDue(ScanReason.UNQUEUED, due) if due is not None else None
-    too_early = due is not None and reach < due if lacks is None else lacks
+    too_early = due is not None and sweep_ts < due if lacks is None else lacks
     written = Written(writes, deletes)
     return Candidate(
-        TableRef("app", name), strategy, last, each_scan, written, scan, reach, running, cancelled, too_early, stale
+        TableRef("app", name), strategy, last, each_scan, written, scan, sweep_ts, running, cancelled, too_early, stale
     )
 
 
@@ -186,18 +186,18 @@ class TestCandidates:
             (table("t", strategy=NOTHING), None),
             (table("t", scanned(1), writes=10**9), None),
             (table("t", scanned(8)), Why.WRITTEN),
-            (table("t", scanned(1, sweep_ts=100), due=500, reach=400), None),
-            (table("t", scanned(1, sweep_ts=100), due=500, reach=500), Why.STRATEGY_CHANGED),
-            (table("t", scanned(1, sweep_ts=600), due=500, reach=700), None),
-            (table("t", due=500, reach=400), Why.NEVER_SCANNED),
+            (table("t", scanned(1, sweep_ts=100), due=500, sweep_ts=400), None),
+            (table("t", scanned(1, sweep_ts=100), due=500, sweep_ts=500), Why.STRATEGY_CHANGED),
+            (table("t", scanned(1, sweep_ts=600), due=500, sweep_ts=700), None),
+            (table("t", due=500, sweep_ts=400), Why.NEVER_SCANNED),
             (table("t", scanned(1, sweep_ts=100), due=500, lacks=True), None),
-            (table("t", scanned(1, sweep_ts=600)._replace(lacked=True), due=500, reach=700), Why.STRATEGY_CHANGED),
+            (table("t", scanned(1, sweep_ts=600)._replace(lacked=True), due=500, sweep_ts=700), Why.STRATEGY_CHANGED),
             (table("t", cancelled=True), None),
-            (table("t", reach=0), None),
-            (table("t", scanned(30), reach=0), None),
-            (table("t", scanned(1, sweep_ts=15), reach=700, stale=500), Why.WRITTEN),
-            (table("t", scanned(1, sweep_ts=15), reach=15, stale=500), None),
-            (table("t", scanned(1, sweep_ts=600), reach=700, stale=500), None),
+            (table("t", sweep_ts=0), None),
+            (table("t", scanned(30), sweep_ts=0), None),
+            (table("t", scanned(1, sweep_ts=15), sweep_ts=700, stale=500), Why.WRITTEN),
+            (table("t", scanned(1, sweep_ts=15), sweep_ts=15, stale=500), None),
+            (table("t", scanned(1, sweep_ts=600), sweep_ts=700, stale=500), None),
         ],
         ids=[
             "a-worker-is-scanning-it", "swept-by-nothing", "scanned-not-long-ago", "scanned-long-ago",

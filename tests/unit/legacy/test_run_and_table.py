@@ -220,4 +220,4 @@ def test_what_is_known_of_a_run_of_an_earlier_version_still_counts(store: Store,
     assert run
     assert run.last
     assert run.last_whole
-    assert (run.last.reach, run.last_whole.reach) == (S, S)
+    assert (run.last.table_sweep_ts, run.last_whole.table_sweep_ts) == (S, S)

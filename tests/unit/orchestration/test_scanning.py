@@ -167,7 +167,7 @@ class TestStateOfATable:
         clock.advance(1)
         found = self.of(store, clock)
         assert isinstance(found.due, ScanDue)
-        assert (found.due.since <= found.reach, found.lacks) == (True, True), "no shard was swept yet"
+        assert (found.due.since <= found.sweep_ts, found.lacks) == (True, True), "no shard was swept yet"
 
     def test_a_table_that_is_changed_or_dropped_during_the_check_is_left_out(
         self, memory: MemoryStore, clock: ManualClock
