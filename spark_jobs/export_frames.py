@@ -16,7 +16,7 @@ from spark_jobs.frames import ddl
 from spark_jobs.workers import Batches, Worker, report_errors
 from sweep_tasks.config import load_settings
 from sweep_tasks.connections import borrow_store
-from sweep_tasks.export.files import Export, Written, chain, present_since
+from sweep_tasks.export.files import Export, ExportedCells, chain, present_since
 from sweep_tasks.model import Cell, Version
 from sweep_tasks.store.contract import Page, ScanRange
 from sweep_tasks.transactions import TransactionManager
@@ -83,9 +83,9 @@ def changes(before: DataFrame, now: DataFrame) -> DataFrame:
     return both.withColumn("deleted", F.col("start").isNull()).select(*CHANGES)
 
 
-def counts_by_table(changes: DataFrame) -> dict[str, Written]:
+def counts_by_table(changes: DataFrame) -> dict[str, ExportedCells]:
     counted = changes.groupBy("table").agg(F.expr("count_if(NOT deleted)"), F.count_if("deleted"))
-    return {table: Written(puts, deletes) for table, puts, deletes in counted.collect()}
+    return {table: ExportedCells(puts, deletes) for table, puts, deletes in counted.collect()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ _CELLS = pa.schema(
 )
 
 
-class Part(NamedTuple):
+class ExportPart(NamedTuple):
     table: str
     scan_range: ScanRange
 
@@ -116,7 +116,7 @@ class ExportContext:
     store: dict[str, Any]
     """The settings that open the store."""
     at: int
-    parts: list[Part]
+    parts: list[ExportPart]
 
 
 def reading(context: ExportContext) -> Worker:
@@ -137,7 +137,7 @@ def reading(context: ExportContext) -> Worker:
     return read
 
 
-def _pages(snapshot: Snapshot, part: Part) -> Iterator[pa.RecordBatch]:
+def _pages(snapshot: Snapshot, part: ExportPart) -> Iterator[pa.RecordBatch]:
     after: Cell | None = None
     while True:
         page: Page[tuple[Cell, Version], Cell] = snapshot.version_page(

@@ -23,12 +23,12 @@ from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.connections import borrow_store
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, Runs
-from sweep_tasks.legacy.rules import Counts, TableRules
+from sweep_tasks.legacy.rules import ScanCounts, TableRules
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
+from sweep_tasks.legacy.scan import MemoryLedger, ScanLedger, ScanLimits, Scanned, Scanner
 from sweep_tasks.logs import bind_log_names
 
-RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
+RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(ScanCounts._fields, "long")}
 _RANGES = schema(RANGES)
 _TASKS_PER_CORE = 4
 """Ranges differ in size: a core that is done with a few small ones takes the next few."""
@@ -40,7 +40,7 @@ class ScanContext:
     """The settings that open the store."""
     run: Run
     rules: TableRules
-    limits: Limits
+    limits: ScanLimits
     numbers: list[int]
 
 
@@ -95,5 +95,5 @@ def _row(found: Scanned) -> pa.RecordBatch:
 
 
 def _scanned(row: Any) -> Scanned:
-    counts = Counts(**{name: row[name] for name in Counts._fields})
+    counts = ScanCounts(**{name: row[name] for name in ScanCounts._fields})
     return Scanned(RangeState(done=row.done), counts, row.stopped)

@@ -27,7 +27,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import export_frames as frames
-from spark_jobs.export_frames import ExportContext, Part, reading
+from spark_jobs.export_frames import ExportContext, ExportPart, reading
 from spark_jobs.frames import ddl
 from spark_jobs.job import LazySpark, for_large_frames, run_job, store_settings
 from spark_jobs.orders import ExportOrder, ExportSummary
@@ -36,8 +36,8 @@ from sweep_tasks.connections import open_store
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.export.files import (
     Export,
+    ExportedCells,
     Manifest,
-    Written,
     chain,
     data_of,
     draft,
@@ -105,7 +105,7 @@ def _write_data(
     with _time_step(seconds, "counting"):
         counts = frames.counts_by_table(frames.written(session, data_of(folder)))
     since = os.path.relpath(order.since, order.to) if order.since else None
-    in_order = {str(table): counts.get(str(table), Written(0, 0)) for table in sorted(tables)}
+    in_order = {str(table): counts.get(str(table), ExportedCells(0, 0)) for table in sorted(tables)}
     return Manifest(order.at, order.tables, in_order, since)
 
 
@@ -150,9 +150,9 @@ def _check_readable(store: Store, settings: Settings, tables: set[TableRef], at:
             snapshot.check_readable(table)
 
 
-def _parts(store: Store, tables: set[TableRef], tasks: int) -> list[Part]:
+def _parts(store: Store, tables: set[TableRef], tasks: int) -> list[ExportPart]:
     """Return the parts to read: as many for each table as there are tasks, so that every task stays busy."""
-    return [Part(str(table), each) for table in sorted(tables) for each in store.scan_ranges(table, tasks)]
+    return [ExportPart(str(table), each) for table in sorted(tables) for each in store.scan_ranges(table, tasks)]
 
 
 # --- frames ---------------------------------------------------------------------------------------------------------

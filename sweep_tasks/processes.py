@@ -19,13 +19,13 @@ from weakref import WeakKeyDictionary
 # creates it in one method, which is called again in every child before any other code runs there.
 # ---------------------------------------------------------------------------------------------------------------------
 
-Owner = TypeVar("Owner")
+T = TypeVar("T")
 
 _generation = 0
 _methods: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
 
 
-def call_in_each_process(owner: Owner, prepare: Callable[[Owner], None]) -> None:
+def call_in_each_process(owner: T, prepare: Callable[[T], None]) -> None:
     """Call a method of an object now, and again in every child that is forked while the object lives."""
     prepare(owner)
     _methods[owner] = prepare

@@ -34,7 +34,7 @@ CLAIM_MS = 120_000
 _SENT = b"sent"
 
 
-class Claim:
+class AlertClaim:
     """The right to send one alert."""
 
     def __init__(self, alert: Alert) -> None:
@@ -91,8 +91,8 @@ def send_if_new(about: Collection[str], send: Callable[[], bool], dag_id: str = 
         send()
 
 
-def _claim(dag_id: str, about: str) -> Claim:
-    return Claim(Alert(dag_id, about, AlertKind.NEEDS_ATTENTION, "needs attention", "", ""))
+def _claim(dag_id: str, about: str) -> AlertClaim:
+    return AlertClaim(Alert(dag_id, about, AlertKind.NEEDS_ATTENTION, "needs attention", "", ""))
 
 
 def _again_s(dag_id: str, settings: Settings) -> int:
@@ -126,7 +126,7 @@ def send_once(alert: Alert) -> bool:
             field=error.field,
         )
         return False
-    claim = Claim(alert)
+    claim = AlertClaim(alert)
     mine = _in_store(settings, claim.take)
     if mine is False:
         log.info(f"the alert about {alert.key} was sent already", code="already_sent", alert=alert.key)

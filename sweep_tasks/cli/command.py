@@ -169,7 +169,7 @@ def print_error(as_json: bool, error: SweepflowError) -> None:
 # A line on stderr for each step that is done, and in a terminal a moving line for the current step.
 
 
-class Step:
+class ProgressStep:
     """A step of a long command. `done` is printed instead of its name when it has ended."""
 
     def __init__(self, bar: Progress, name: str, total: float | None) -> None:
@@ -192,7 +192,7 @@ class Steps:
         self._console.print(line)
 
     @contextmanager
-    def step(self, name: str, total: float | None = None) -> Iterator[Step]:
+    def step(self, name: str, total: float | None = None) -> Iterator[ProgressStep]:
         """Show a step while the block runs. `total` is what it counts up to; None if that is not known."""
         began = time.perf_counter()
         columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn()] if total else [])]
@@ -202,7 +202,7 @@ class Steps:
         with Progress(
             *columns, TimeElapsedColumn(), console=self._console, transient=True, disable=not interactive
         ) as bar:
-            step = Step(bar, name, total)
+            step = ProgressStep(bar, name, total)
             yield step
         self.say(f"[green]✓[/] {step.done} [dim]({time.perf_counter() - began:.1f} s)[/]")
 

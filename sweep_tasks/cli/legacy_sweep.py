@@ -28,7 +28,7 @@ from sweep_tasks.journal.actors import current_user
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, RunProgress, RunState
 from sweep_tasks.legacy.resumption import Begin, Watched, decide_start, is_at_work, start_run
-from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.rules import ScanCounts
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.logs import bind_log_names
 from sweep_tasks.metrics.samples import tally_scan
@@ -171,7 +171,7 @@ class ShownRun:
     ranges: int
     ranges_done: int
     passed: str
-    counts: Counts
+    counts: ScanCounts
 
     @classmethod
     def of(cls, existing: RunProgress, silent_s: int, passed: float) -> ShownRun:

@@ -20,7 +20,7 @@ from sweep_tasks.cli.command import Command, Console, command, escape, moment_ms
 from sweep_tasks.cli.options import JsonOption, ReasonOption, StoreOption, YesOption, pass_options_on
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.diagnosis.held_back import MOST, Held, HeldBack
+from sweep_tasks.diagnosis.held_back import MOST, HeldBack, HeldByRecord
 from sweep_tasks.diagnosis.status import Usage
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import acting_for
@@ -97,7 +97,7 @@ class HeldProtection(NamedTuple):
     """A protection with what it holds back."""
 
     protection: ShownProtection
-    held: Held
+    held: HeldByRecord
 
     def document(self) -> dict[str, Any]:
         return self.protection.document() | self.held._asdict() | {"blocking": self.held.blocking}
@@ -141,16 +141,16 @@ def print_one(out: Console, found: HeldProtection) -> None:
     out.print(shown)
 
 
-def held_back(held: Held) -> str:
+def held_back(held: HeldByRecord) -> str:
     """Describe the entries that wait for a record, and the versions that wait for it alone."""
     return f"{_entries(held)} entries with {held.versions:,} versions ({_size(held)})" if held.entries else "nothing"
 
 
-def _entries(held: Held) -> str:
+def _entries(held: HeldByRecord) -> str:
     return f"{'at least ' if held.at_least else ''}{held.entries:,}"
 
 
-def _size(held: Held) -> str:
+def _size(held: HeldByRecord) -> str:
     return f"{'at least ' if held.at_least else ''}{decimal(held.bytes)}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweep_tasks.compaction.documents import CompactionOutcome, CompactionResult
 from sweep_tasks.compaction.node_files import DECLINED, RoundContext, failed_attempts
-from sweep_tasks.compaction.nodetool import NodeTableState, Server, blocker_in, inspect_server
+from sweep_tasks.compaction.nodetool import NodeTableState, ServerActivity, blocker_in, inspect_server
 from sweep_tasks.compaction.planning import (
     Compaction,
     CompactionPlan,
@@ -38,7 +38,7 @@ from sweep_tasks.sstables.tombstones import FileFacts
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    server: Server
+    server: ServerActivity
     verdicts: list[AssessedFile]
     tables: dict[str, TableFiles]
     """The tables with a candidate."""
@@ -61,7 +61,7 @@ def inspect_and_plan(context: RoundContext, thresholds: ThresholdsByTable, budge
 
 
 def table_facts(
-    context: RoundContext, server: Server, tables: Collection[str], measured: Iterable[FileFacts]
+    context: RoundContext, server: ServerActivity, tables: Collection[str], measured: Iterable[FileFacts]
 ) -> dict[str, TableFiles]:
     """Facts about the files that exist now. A measurement of a file that was replaced meanwhile does not count."""
     if not tables:
@@ -87,7 +87,7 @@ def known_facts(context: RoundContext) -> Iterator[FileFacts]:
     return (FileFacts.from_json(each.proof) for each in read_statistics(_lines(context.statistics)) if each.proof)
 
 
-def _statistics(context: RoundContext, server: Server, measured: list[FileFacts]) -> Iterator[FileStatistics]:
+def _statistics(context: RoundContext, server: ServerActivity, measured: list[FileFacts]) -> Iterator[FileStatistics]:
     """The statistics of these tables, one file at a time, as each is as large as its file has blocks. The facts for a
     proof are small and are added to `measured`."""
     for each in read_statistics(_lines(context.statistics)):
@@ -186,7 +186,7 @@ PATIENT = Patience()
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExecutedCompaction:
     compaction: Compaction
     outcome: CompactionOutcome
     before: tuple[FileFacts, ...] | None = ()
@@ -231,20 +231,20 @@ class ReadyPlan:
     """A plan that was just made, and how to carry it out."""
 
     plan: CompactionPlan
-    server: Server
-    compact: Callable[[Compaction], Result]
+    server: ServerActivity
+    compact: Callable[[Compaction], ExecutedCompaction]
     describe_blocked: DescribeBlocked = blocked_compaction
 
 
 def compact_files(
     context: RoundContext, compaction: Compaction, table: TableFiles, patience: Patience = PATIENT
-) -> Result:
+) -> ExecutedCompaction:
     """Compact files and measure the result. `table`: its state when the compaction was proven. Nothing is done unless
     the files are still the same."""
     before = _current_files(context, compaction.table)
     known = [table.files[name] for name in compaction.files]
     if [before.get(name) for name in compaction.files] != [each.identity for each in known]:
-        return Result(compaction, CompactionOutcome.GONE)
+        return ExecutedCompaction(compaction, CompactionOutcome.GONE)
     try:
         context.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
     except NodetoolFailed:
@@ -253,13 +253,13 @@ def compact_files(
     outputs = _wait_for_outputs(context, compaction, known, before, patience)
     if outputs.none_of_it:
         _remember_declined(context, compaction, table)
-        return Result(compaction, CompactionOutcome.DECLINED)
+        return ExecutedCompaction(compaction, CompactionOutcome.DECLINED)
     was = tuple(each.facts for each in known if each.facts is not None)
     after = None if outputs.unclear else _measured(context, outputs.made)
     if after is None:
-        return Result(compaction, CompactionOutcome.UNKNOWN, was, None, made=tuple(outputs.made))
+        return ExecutedCompaction(compaction, CompactionOutcome.UNKNOWN, was, None, made=tuple(outputs.made))
     kept = _kept(context, compaction, table, after)
-    result = Result(compaction, CompactionOutcome.DONE, was, tuple(after.values()), kept, tuple(after))
+    result = ExecutedCompaction(compaction, CompactionOutcome.DONE, was, tuple(after.values()), kept, tuple(after))
     return _remember_fruitless(context, result, after) if _dropped_little(result) and outputs.certain else result
 
 
@@ -268,7 +268,7 @@ def _remember_declined(context: RoundContext, compaction: Compaction, table: Tab
     failed_attempts(context, DECLINED).add({candidate: declined_cause(candidate, table, context.now_s)})
 
 
-def _dropped_little(result: Result) -> bool:
+def _dropped_little(result: ExecutedCompaction) -> bool:
     return (result.dropped or 0) * WORTH_IT < result.compaction.tombstones
 
 
@@ -325,7 +325,9 @@ def _keeper(context: RoundContext, compaction: Compaction, table: TableFiles) ->
     return "memtable" if in_memory else "unknown"
 
 
-def _remember_fruitless(context: RoundContext, result: Result, made: Mapping[str, FileFacts]) -> Result:
+def _remember_fruitless(
+    context: RoundContext, result: ExecutedCompaction, made: Mapping[str, FileFacts]
+) -> ExecutedCompaction:
     """Record the written files, so that they are not compacted again until something changes."""
     name = result.compaction.table
     measured = (*known_facts(context), *made.values())

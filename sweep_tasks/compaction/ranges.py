@@ -21,9 +21,9 @@ from sweep_tasks.compaction.documents import (
     TableFigures,
     TombstoneRange,
 )
-from sweep_tasks.compaction.execution import Result
+from sweep_tasks.compaction.execution import ExecutedCompaction
 from sweep_tasks.compaction.node_files import DECLINED, RoundContext, failed_attempts, summary_for, tables_of
-from sweep_tasks.compaction.nodetool import NodeTableState, Server, blocker_in, inspect_server
+from sweep_tasks.compaction.nodetool import NodeTableState, ServerActivity, blocker_in, inspect_server
 from sweep_tasks.compaction.planning import BlockedCandidate, Compaction, CompactionPlan, week_of, with_all_blocked
 from sweep_tasks.compaction.proof import Blocked, Blocker, StrategyKind, by_the_table, strategy_of
 from sweep_tasks.compaction.reports import blocked_compaction, planned_compaction, server_state
@@ -32,7 +32,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.connections import borrow_store
 from sweep_tasks.errors import NodetoolFailed
 from sweep_tasks.model import LEAST_TOKEN
-from sweep_tasks.sstables.statistics import Thresholds, thresholds_in
+from sweep_tasks.sstables.statistics import FileThresholds, thresholds_in
 from sweep_tasks.store.contract import PhysicalTable, Store
 from sweep_tasks.tables.deletions import DeletedRange, Deletions, Left
 
@@ -131,7 +131,7 @@ def measure(context: RoundContext, settings: Settings) -> Measurement:
 class SweptState:
     """The state of a node at one moment, with the plan for it."""
 
-    server: Server
+    server: ServerActivity
     swept: Mapping[str, SweptRanges]
     plan: CompactionPlan
 
@@ -163,7 +163,7 @@ def plan(context: RoundContext, settings: Settings, budget: int) -> RoundPlan:
 def planned(
     swept: Mapping[str, SweptRanges],
     states: Mapping[str, NodeTableState],
-    thresholds: Mapping[str, Thresholds],
+    thresholds: Mapping[str, FileThresholds],
     budget: int,
     declined: Collection[str] = (),
 ) -> CompactionPlan:
@@ -228,7 +228,7 @@ def _swept_ranges(context: RoundContext, settings: Settings) -> dict[str, SweptR
 
 def compact_range(
     context: RoundContext, settings: Settings, swept: Mapping[str, SweptRanges], compaction: Compaction
-) -> Result:
+) -> ExecutedCompaction:
     table, (first, last) = swept[compaction.table].table, swept[compaction.table].token_range
     try:
         context.node.nodetool(*_arguments(table, first, last), changes=True)
@@ -239,7 +239,7 @@ def compact_range(
         with borrow_store(settings) as store:
             at_ms = 1_000 * context.now_s
             Deletions(store).record_compaction(table.table, context.node.name, table.gc_grace_s, at_ms, first, last)
-    return Result(compaction, CompactionOutcome.UNKNOWN, before=None, after=None)
+    return ExecutedCompaction(compaction, CompactionOutcome.UNKNOWN, before=None, after=None)
 
 
 def _declined(context: RoundContext, swept: Mapping[str, SweptRanges]) -> set[str]:

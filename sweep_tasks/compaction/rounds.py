@@ -24,10 +24,10 @@ from sweep_tasks.compaction.documents import (
 )
 from sweep_tasks.compaction.execution import (
     PATIENT,
+    ExecutedCompaction,
     NodeState,
     Patience,
     ReadyPlan,
-    Result,
     compact_files,
     inspect_and_plan,
 )
@@ -194,17 +194,17 @@ def compact_in_order(
 
 def _compact_until_stopped(
     context: RoundContext, ready: ReadyPlan, wait_s: float
-) -> tuple[list[Result], Blocker | None]:
+) -> tuple[list[ExecutedCompaction], Blocker | None]:
     """Stop when the server has work of its own that does not end in time, or when a compaction fails. The results so
     far are returned in any case."""
-    results: list[Result] = []
+    results: list[ExecutedCompaction] = []
     for compaction in ready.plan.compactions:
         if results and (blocker := wait_until_idle(context.node, wait_s)):
             return results, blocker
         try:
             results.append(ready.compact(compaction))
         except SweepflowError as error:
-            results.append(Result(compaction, CompactionOutcome.FAILED, problem=str(error)))
+            results.append(ExecutedCompaction(compaction, CompactionOutcome.FAILED, problem=str(error)))
             return results, Blocker.FAILED
     return results, None
 

@@ -11,7 +11,7 @@ from random import Random
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
-from sweep_tasks.demo.history import History, OpenTransaction, Writes
+from sweep_tasks.demo.history import DemoHistory, LastingTransaction, Writes
 from sweep_tasks.errors import BadValue, NotInitialised
 from sweep_tasks.model import DELETE_MARKER, Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -56,7 +56,7 @@ _ORDER = (_STATE, _CUSTOMER, _ITEMS)
 class Shop:
     """The daily business: writes to all tables, at random."""
 
-    def __init__(self, history: History, random: Random) -> None:
+    def __init__(self, history: DemoHistory, random: Random) -> None:
         self._history = history
         self._random = random
         self._numbers = 0
@@ -206,7 +206,7 @@ class Loaded:
     deaths: int
     lost_races: int
     backup_ts: int
-    report: OpenTransaction
+    report: LastingTransaction
     """Still open: the caller closes it."""
 
 
@@ -227,7 +227,7 @@ def load(
     Progress(store).raise_shards(shards)
     for table, metadata in TABLES.items():
         catalog.create(table, metadata)
-    history = History(store, settings, clock, MINUTES)
+    history = DemoHistory(store, settings, clock, MINUTES)
     day = _Day(history, settings, Random(seed), business_every)  # noqa: S311 - reproducible, not secret
     for minute in range(MINUTES):
         history.advance_to(minute)
@@ -241,13 +241,13 @@ def load(
 class _Day:
     """Everything that happens in the six hours."""
 
-    def __init__(self, history: History, settings: Settings, random: Random, business_every: int) -> None:
+    def __init__(self, history: DemoHistory, settings: Settings, random: Random, business_every: int) -> None:
         self._history = history
         self._settings = settings
         self._shop = Shop(history, random)
         self._business_every = business_every
         self._deaths = self._lost_races = self._backup_ts = 0
-        self._report: OpenTransaction | None = None
+        self._report: LastingTransaction | None = None
 
     def simulate(self, minute: int) -> None:
         if minute % self._business_every == 0:
@@ -265,7 +265,7 @@ class _Day:
         if minute == SLOW_DELIVERY[1]:
             self._delivery.commit()
         if minute == REPORT_AT:
-            self._report = OpenTransaction(self._history.store, self._settings.lease_ttl_s)
+            self._report = LastingTransaction(self._history.store, self._settings.lease_ttl_s)
 
     def _let_a_client_die(self) -> None:
         """Alternate: a client dies with values that no reader meets, before any value is stored, or with values that a
@@ -302,7 +302,7 @@ DEFAULT_FOLDER = Path(".sweepflow", "demo")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoFolder:
     """The folder of a demo, and the store in it."""
 
     folder: Path

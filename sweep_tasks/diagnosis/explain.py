@@ -19,12 +19,12 @@ from dataclasses import replace
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.diagnosis.explanation import (
-    Block,
     CellExplanation,
     ExplainedVersion,
     ParkedExplanation,
     QueuedExplanation,
     QueueExplanation,
+    ReasonCount,
 )
 from sweep_tasks.diagnosis.obstacles import (
     Obstacle,
@@ -246,9 +246,9 @@ class _Counts:
             if found:
                 self.versions[found[0]._replace(until_ms=None)] += 1
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[ReasonCount]:
         found = sorted({*self.entries, *self.versions}, key=lambda why: (self.versions[why], self.entries[why]))
-        return [Block(why, self.entries[why], self.versions[why]) for why in reversed(found)]
+        return [ReasonCount(why, self.entries[why], self.versions[why]) for why in reversed(found)]
 
 
 def _is_full(found: Collection[WaitingEntry], share: int) -> bool:

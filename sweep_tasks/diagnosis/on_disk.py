@@ -65,11 +65,11 @@ def _remnant_document(remnant: Remnant, context: ReasonContext | None) -> dict[s
     return as_document(remnant) | ({"says": remnant.sentence(context)} if context else {})
 
 
-Reader = Callable[[TableRef, Cell], list[Remnant]]
+RemnantReader = Callable[[TableRef, Cell], list[Remnant]]
 """Reads the files of every node that has a replica."""
 
 
-def physical_state(store_url: str, table: TableRef, cell: Cell, reader: Reader | None = None) -> PhysicalState:
+def physical_state(store_url: str, table: TableRef, cell: Cell, reader: RemnantReader | None = None) -> PhysicalState:
     if StoreLocation.parse(store_url).scheme != "cassandra":
         return PhysicalState("its swept versions are gone from the store", [])
     if reader is None:
@@ -119,7 +119,7 @@ class Found(NamedTuple):
     tombstones: list[Tombstone]
 
 
-def remnant_reader(store: Store, settings: Settings, clock: Clock) -> Reader | None:
+def remnant_reader(store: Store, settings: Settings, clock: Clock) -> RemnantReader | None:
     """Return a reader of the files; None if they can't be read."""
     tombstones = store.capabilities.tombstones
     if tombstones is None or not settings.compaction_nodes:

@@ -9,7 +9,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import UnknownTable
-from sweep_tasks.legacy.priority import Candidate, LastScan, Policy
+from sweep_tasks.legacy.priority import Candidate, FinishedScan, Policy
 from sweep_tasks.legacy.progress import Run, RunProgress, Runs, RunState
 from sweep_tasks.legacy.resumption import is_at_work
 from sweep_tasks.legacy.strategy_changes import lacking, queue_passed
@@ -131,12 +131,12 @@ def _swept_tables(store: Store, only: Collection[TableRef] | None) -> Iterator[t
             yield table, metadata
 
 
-def last_scan(run: Run | None) -> LastScan | None:
+def last_scan(run: Run | None) -> FinishedScan | None:
     """Return the last scan of the whole table."""
     last = run.last_whole if run else None
     if last is None:
         return None
-    return LastScan(
+    return FinishedScan(
         last.table_sweep_ts, last.ended_ms, last.counts.versions, last.counts.deleted, last.lacked is not None
     )
 

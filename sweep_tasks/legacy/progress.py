@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import structlog
 
 from sweep_tasks.errors import NotFound, OutcomeUnknown, StoreError
-from sweep_tasks.legacy.rules import NOTHING, Acting, Counts, Place
+from sweep_tasks.legacy.rules import NOTHING, Acting, ScanCounts, ScanPosition
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store.contract import Change, ScanRange, Store
 from sweep_tasks.store.schema import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.tables.activity import NONE, Written
+from sweep_tasks.tables.activity import NONE, WriteCounts
 from sweep_tasks.tables.pauses import Pauses
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LastRun:
+class FinishedRun:
     """The result of the last run that reached the end of the table."""
 
     id: str
     sweep_ts: int
     ended_ms: int
-    counts: Counts
+    counts: ScanCounts
     went_up_to: int | None = None
     """The timestamp that it reached in its table, which may have a longer retention than its strategy; None in old
     runs."""
@@ -129,15 +129,15 @@ class Run:
     why: str | None = None
     """Why it is paused."""
     ended_ms: int | None = None
-    counts: Counts = NOTHING
+    counts: ScanCounts = NOTHING
     """The counts of a finished run; those of an unfinished one are in its ranges."""
-    last: LastRun | None = None
+    last: FinishedRun | None = None
     """The last finished run before it."""
     queue_passed: int = 0
     """The progress of the conservative queue when the run started."""
     taken_up_ms: int = 0
     """When it was last resumed. That counts as a report, before the first page is done."""
-    written: Written = NONE
+    written: WriteCounts = NONE
     """The writes that sweeps had ever counted in the table when the run started; later ones are for the next run."""
     strategy: SweepStrategy | None = None
     """The strategy that its sweep timestamp was computed for; None in old runs."""
@@ -165,12 +165,12 @@ class Run:
         return self.state is not RunState.FINISHED
 
     @property
-    def last_whole(self) -> LastRun | None:
+    def last_whole(self) -> FinishedRun | None:
         """Return the last run that scanned the whole table: this one, or one before it. A run that could judge nothing,
         since nothing was old enough, does not count."""
         if self.state is RunState.FINISHED and self.is_whole and self.went_up_to:
             ended_ms, sweep_ts = self.ended_ms or self.started_ms, self.horizon.sweep_ts
-            return LastRun(self.id, sweep_ts, ended_ms, self.counts, self.went_up_to, self.lacked)
+            return FinishedRun(self.id, sweep_ts, ended_ms, self.counts, self.went_up_to, self.lacked)
         return self.last if self.last and self.last.table_sweep_ts else None
 
     def is_of(self, other: Run) -> bool:
@@ -179,9 +179,9 @@ class Run:
 
 
 class RangeState(NamedTuple):
-    place: Place | None = None
+    place: ScanPosition | None = None
     done: bool = False
-    counts: Counts = NOTHING
+    counts: ScanCounts = NOTHING
     attempt: int = 0
     """The attempt that worked on it last."""
     at_ms: int = 0
@@ -207,7 +207,7 @@ class RunProgress(NamedTuple):
         )
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ScanCounts:
         if self.run.state is RunState.FINISHED:
             return self.run.counts
         total = NOTHING
@@ -364,12 +364,12 @@ def _load_run(table: TableRef, value: bytes) -> Run:
             "horizon": Horizon(*plain["horizon"]),
             "scan_ranges": tuple(ScanRange(bytes.fromhex(first), bytes.fromhex(end)) for first, end in stored_ranges),
             "state": RunState(plain["state"]),
-            "counts": Counts(**plain["counts"]),
-            "written": Written(*plain.get("written", NONE)),
+            "counts": ScanCounts(**plain["counts"]),
+            "written": WriteCounts(*plain.get("written", NONE)),
             "strategy": SweepStrategy(plain["strategy"]) if plain.get("strategy") else None,
             "lacked": _load_lacked(plain),
             "went_up_to": plain.get("went_up_to", plain["horizon"][0]),
-            "last": LastRun(**last | {"counts": Counts(**last["counts"]), "lacked": _load_lacked(last)})
+            "last": FinishedRun(**last | {"counts": ScanCounts(**last["counts"]), "lacked": _load_lacked(last)})
             if last
             else None,
         }
@@ -390,13 +390,13 @@ def _load_range(value: bytes | None) -> RangeState:
     if value is None:
         return RangeState()
     plain = json.loads(value)
-    place: Place | None = None
+    place: ScanPosition | None = None
     if plain["place"]:
         row, column, ts, acting, *rest = plain["place"]
-        place = Place(
+        place = ScanPosition(
             Cell(bytes.fromhex(row), bytes.fromhex(column)), ts, tuple(Acting(*each) for each in acting), *rest
         )
-    return RangeState(**plain | {"place": place, "counts": Counts(**plain["counts"])})
+    return RangeState(**plain | {"place": place, "counts": ScanCounts(**plain["counts"])})
 
 
 def _json(plain: dict[str, Any]) -> bytes:

@@ -38,7 +38,7 @@ from sweep_tasks.transactions.outcomes import ABORTED
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class Counts(NamedTuple):
+class ScanCounts(NamedTuple):
     """What a scan has examined and deleted."""
 
     cells: int = 0
@@ -58,11 +58,11 @@ class Counts(NamedTuple):
     tombstones: int = 0
     """Tombstones that were written; none in a store that has no tombstones."""
 
-    def plus(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other: ScanCounts) -> ScanCounts:
+        return ScanCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-NOTHING = Counts()
+NOTHING = ScanCounts()
 
 
 _NO_ID = 0
@@ -77,7 +77,7 @@ class Acting(NamedTuple):
     delete: bool
 
 
-class Place(NamedTuple):
+class ScanPosition(NamedTuple):
     """The position of a scan, and what it must remember of the current cell and row."""
 
     cell: Cell
@@ -95,9 +95,9 @@ class Judged(NamedTuple):
     """What was decided about one page."""
 
     plan: Plan
-    place: Place | None
+    place: ScanPosition | None
     """The position after the page; None at the end of the range."""
-    counts: Counts
+    counts: ScanCounts
     with_marker: dict[Cell, int]
     """Versions by cell that are counted as deleted, but are not if the cell's delete marker has to wait."""
 
@@ -119,7 +119,7 @@ class TableRules:
         return {each.ts for each in versions if SENTINEL_TS < each.ts < self.sweep_ts}
 
     def judged(
-        self, place: Place | None, versions: Sequence[StoredVersion], outcomes: Mapping[int, int], at_end: bool
+        self, place: ScanPosition | None, versions: Sequence[StoredVersion], outcomes: Mapping[int, int], at_end: bool
     ) -> Judged:
         """Decide about one page. The last cell may continue on the next page, unless this is the end."""
         page = _Page(self)
@@ -136,7 +136,7 @@ class TableRules:
         elif current:
             current.emit()
         position = current.place() if current and not at_end else None
-        counts = Counts(versions=len(versions), batches=1, **page.counted)
+        counts = ScanCounts(versions=len(versions), batches=1, **page.counted)
         return Judged(page.plan, position, counts, page.with_marker)
 
 
@@ -196,7 +196,7 @@ class _CurrentCell:
         self._last: int | None = None
 
     @classmethod
-    def at(cls, place: Place, page: _Page) -> _CurrentCell:
+    def at(cls, place: ScanPosition, page: _Page) -> _CurrentCell:
         """Return the cell at a stored position. There may be fewer protections now than then, never more, so the acting
         versions are judged again."""
         page.tombstones = place.tombstones
@@ -206,10 +206,10 @@ class _CurrentCell:
             found._act(each)
         return found
 
-    def place(self) -> Place:
+    def place(self) -> ScanPosition:
         assert self._last is not None  # noqa: S101
         acting = tuple(self._acting.values())
-        return Place(self.cell, self._last, acting, self._sentinel, self._page.tombstones, self._held)
+        return ScanPosition(self.cell, self._last, acting, self._sentinel, self._page.tombstones, self._held)
 
     # --- deciding -------------------------------------------------------------------------------------------------
 

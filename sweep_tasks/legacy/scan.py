@@ -17,12 +17,12 @@ from sweep_tasks import retries
 from sweep_tasks.clock import Clock
 from sweep_tasks.errors import StoreError
 from sweep_tasks.legacy.progress import RangeState, Run
-from sweep_tasks.legacy.rules import NOTHING, Counts, Place, TableRules
+from sweep_tasks.legacy.rules import NOTHING, ScanCounts, ScanPosition, TableRules
 from sweep_tasks.model import Cell, StoredVersion
 from sweep_tasks.processes import collect_garbage_seldom
 from sweep_tasks.store.contract import ScanRange, Store
 from sweep_tasks.sweep.actions import Actions
-from sweep_tasks.tables.deletions import Deletions, Tally
+from sweep_tasks.tables.deletions import DeleteTally, Deletions
 from sweep_tasks.transactions.outcomes import CommitTable
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ CELLS, SECONDS = "cells", "seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ScanLimits:
     """The limits of one scan. 0 or None means no limit."""
 
     batch: int
@@ -120,7 +120,7 @@ class Scanned(NamedTuple):
     """The result of scanning a range in this attempt."""
 
     state: RangeState
-    counts: Counts
+    counts: ScanCounts
     """The counts of this attempt alone."""
     stopped: str | None = None
 
@@ -128,7 +128,7 @@ class Scanned(NamedTuple):
 class Scanner:
     """Scans ranges of one table."""
 
-    def __init__(self, store: Store, rules: TableRules, ledger: ScanLedger, limits: Limits, clock: Clock) -> None:
+    def __init__(self, store: Store, rules: TableRules, ledger: ScanLedger, limits: ScanLimits, clock: Clock) -> None:
         self._store = store
         self._rules = rules
         self._ledger = ledger
@@ -139,7 +139,7 @@ class Scanner:
         self._batch = BatchSize(limits.batch)
         self._pace = RateLimit(limits.versions_per_s, clock)
         self._cells = 0
-        self._deleted = Tally()
+        self._deleted = DeleteTally()
 
     def scan(self, run: Run, number: int) -> Scanned:
         """Scan one range from its progress to its end, unless a limit or a stop ends it before."""
@@ -187,7 +187,9 @@ class Scanner:
             return SECONDS
         return self._ledger.stop_reason(run)
 
-    def _sweep_page(self, scan_range: ScanRange, place: Place | None) -> tuple[Place | None, bool, Counts]:
+    def _sweep_page(
+        self, scan_range: ScanRange, place: ScanPosition | None
+    ) -> tuple[ScanPosition | None, bool, ScanCounts]:
         table = self._rules.table
         page = self._store.scan_versions(
             table, limit=self._batch.now, after=(place.cell, place.ts) if place else None, scan_range=scan_range

@@ -14,7 +14,7 @@ from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.tables.activity import Activity
@@ -96,11 +96,13 @@ def _of_others(store: Store, table: TableRef, table_id: int) -> Callable[[Hold],
     existing = Protections(records.values())
 
     def is_of_others(hold: Hold) -> bool:
-        if hold.why is Why.PROTECTED:
+        if hold.why is HoldReason.PROTECTED:
             record = records.get(hold.record)
             recreated = existing.frees_below(hold.record, hold.record_ts) == MAX_TS  # it may have covered others before
             return record is not None and not recreated and not record.covers_table(table)
-        return hold.why is Why.GRACE or (hold.why in (Why.RETENTION, Why.PAUSED) and hold.table_id != table_id)
+        return hold.why is HoldReason.GRACE or (
+            hold.why in (HoldReason.RETENTION, HoldReason.PAUSED) and hold.table_id != table_id
+        )
 
     return is_of_others
 

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple, Self
 from spark_jobs.environment import java_problem
 from sweep_tasks.config import load_settings
 from sweep_tasks.errors import BadValue, ServerNotReady
-from sweep_tasks.local.cassandra_node import Node, address_of
+from sweep_tasks.local.cassandra_node import LocalNode, address_of
 from sweep_tasks.local.jars import cassandra_jars
 from sweep_tasks.local.processes import FILE, ClusterState, Failure, Server, Started, listens, stop_servers
 
@@ -199,12 +199,12 @@ class LocalCluster:
         state.started[number] = node.start(others, dies_with_parent=self._dies_with_parent)
         state.write(self.folder)
 
-    def _wait(self, node: Node, state: ClusterState) -> None:
+    def _wait(self, node: LocalNode, state: ClusterState) -> None:
         """Wait until the node answers CQL, and all nodes that are not paused see each other."""
         server = self._server(state, node.number, failure=partial(_not_started, node))
         server.wait_until("an answer", lambda: self._ready(node, state) or None, PATIENCE_S, _CHECK_EVERY_S)
 
-    def _ready(self, node: Node, state: ClusterState) -> bool:
+    def _ready(self, node: LocalNode, state: ClusterState) -> bool:
         # The driver is slow to import, and every command would pay for it.
         from sweep_tasks.local.cassandra_node import nodes_seen_up, release_version
 
@@ -282,8 +282,8 @@ class LocalCluster:
     def _folder_of(self, number: int) -> Path:
         return self.folder / f"node{number}"
 
-    def _node(self, state: ClusterState, number: int) -> Node:
-        return Node(number, self._folder_of(number), state, self._jars())
+    def _node(self, state: ClusterState, number: int) -> LocalNode:
+        return LocalNode(number, self._folder_of(number), state, self._jars())
 
     def _jars(self) -> Path:
         return cassandra_jars(self._cache or load_settings().cache_folder, self._say)
@@ -329,7 +329,7 @@ def _no_cluster(folder: Path) -> ServerNotReady:
     )
 
 
-def _not_started(node: Node, problem: str, reason: str) -> ServerNotReady:
+def _not_started(node: LocalNode, problem: str, reason: str) -> ServerNotReady:
     return ServerNotReady(
         f"cassandra: node {node.number} {problem}; its log is {node.log} and ends with\n{node.log_tail()}",
         reason=reason,

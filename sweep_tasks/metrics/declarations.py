@@ -13,14 +13,14 @@ from typing import NamedTuple
 PREFIX = "sweepflow"
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
 class Metric(NamedTuple):
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     """What is counted, or `seconds`."""
     help: str
@@ -30,7 +30,7 @@ class Metric(NamedTuple):
 
     @property
     def prometheus(self) -> str:
-        return f"{PREFIX}_{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
+        return f"{PREFIX}_{self.name}{'_total' if self.kind is MetricKind.COUNTER else ''}"
 
     @property
     def family(self) -> str:
@@ -53,7 +53,7 @@ class AlertRule(NamedTuple):
 
 
 _QUEUE = ("strategy", "shard")
-_COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
+_COUNTER, _GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 
 SWEEP = {
     "runs": Metric("sweep_runs", _COUNTER, "runs", "Sweeps of a shard that ended, without dry runs", _QUEUE),

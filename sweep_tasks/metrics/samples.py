@@ -48,9 +48,9 @@ from sweep_tasks.metrics.tally import (
 )
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.metrics import Counts, collect_counts
+from sweep_tasks.protection.metrics import OperationCounts, collect_counts
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Quarantine, Why
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking, Quarantine
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.schema import OBSERVATIONS
@@ -183,7 +183,7 @@ def _count_parked(
 
 def _reason(entry: ParkedEntry, protections: Protections) -> tuple[str, str]:
     hold = entry.hold
-    if hold.why is not Why.PROTECTED:
+    if hold.why is not HoldReason.PROTECTED:
         return hold.why.name.lower(), ""
     held = entry.commit >= protections.frees_below(hold.record, hold.record_ts)
     return (hold.why.name.lower(), hold.record) if held else (DUE, "")
@@ -339,7 +339,7 @@ def tally_compaction(store: Store, clock: Clock, report: RoundReport, by: TaskAt
         )
 
 
-def tally_operations(store: Store, clock: Clock, counts: Counts, by: TaskAttempt) -> None:
+def tally_operations(store: Store, clock: Clock, counts: OperationCounts, by: TaskAttempt) -> None:
     """Record what this process did to protections, by operation and outcome."""
     if any(counts.values()):
         amounts = {f"{operation}.{outcome}": number for (operation, outcome), number in counts.items()}

@@ -24,7 +24,7 @@ from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, NotFound, 
 from sweep_tasks.journal.journal import Act, Journal
 from sweep_tasks.model import EVERYTHING, Span, TableRef, checked_timestamp
 from sweep_tasks.processes import call_in_each_process
-from sweep_tasks.protection.ledger import Ledger, Limits, Meta
+from sweep_tasks.protection.ledger import Ledger, Meta, RecordLimits
 from sweep_tasks.protection.metrics import count_call
 from sweep_tasks.protection.records import (
     Mode,
@@ -194,7 +194,7 @@ class ProtectionCatalog:
                 raise record_exists(record.id, "already exists; release it, or use another id", reason="duplicate")
             return new
 
-        limits = Limits(settings.max_protection_records, settings.max_protection_spans)
+        limits = RecordLimits(settings.max_protection_records, settings.max_protection_spans)
         return _required(self._ledger.change(record.id, added, limits))
 
     def check_thresholds(self, record: Record) -> ProtectionVerdict:

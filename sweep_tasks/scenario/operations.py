@@ -24,7 +24,7 @@ from sweep_tasks.scenario import fields as f
 from sweep_tasks.scenario.engines import LocalEngine, Sweep, SweepEngine
 from sweep_tasks.scenario.fields import Field, ScenarioWrite
 from sweep_tasks.scenario.outcomes import (
-    Accepted,
+    AcceptedRecord,
     CommitTimestamps,
     CurrentTime,
     Finished,
@@ -32,7 +32,7 @@ from sweep_tasks.scenario.outcomes import (
     Outcome,
     QueueRows,
     ReadValue,
-    Refused,
+    RefusedRecord,
     ScanTotals,
     ShardCount,
     StoredVersions,
@@ -336,7 +336,7 @@ def _check_commit(start: int, commit: int | None, also_aborted: bool) -> None:
 
 
 def _verdict(verdict: ProtectionVerdict) -> Outcome:
-    return Accepted() if verdict.accepted else Refused(verdict.earliest)
+    return AcceptedRecord() if verdict.accepted else RefusedRecord(verdict.earliest)
 
 
 LANGUAGE: dict[str, tuple[Callable[..., Outcome], dict[str, Field]]] = {

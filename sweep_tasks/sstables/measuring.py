@@ -132,14 +132,14 @@ def _deleted(info: DeletionInfo) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 
 _KEPT = 1_024
-Place = Callable[[int, int, DeadParts], None]
+OnEntry = Callable[[int, int, DeadParts], None]
 """Receives position, size and tombstones of each entry, in the order of the file."""
 
 
 class EntryPositions:
     """Computes the position and the size of each entry, and passes both to `place`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: OnEntry) -> None:
         self._place = place
         self._start = 0
         self._first: DeadParts | None = None

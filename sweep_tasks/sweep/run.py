@@ -12,7 +12,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
-from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Act, Entry, Journal
+from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Act, Journal, JournalEntry
 from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.model import SweepStrategy, checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -24,7 +24,7 @@ from sweep_tasks.sweep.horizon import Horizon, horizon_now, now_here
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.order import SweepOptions, SweepOrder
 from sweep_tasks.sweep.steps import ShardSweep
-from sweep_tasks.sweep.summary import IDLE, Counted, Summary
+from sweep_tasks.sweep.summary import IDLE, Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.activity import Activity
 from sweep_tasks.tables.deletions import Deletions
@@ -73,7 +73,7 @@ def intent(settings: Settings, horizons: Mapping[SweepStrategy, Horizon], shards
     }
 
 
-def covers(entry: Entry | None, settings: Settings, strategy: SweepStrategy, shard: int) -> bool:
+def covers(entry: JournalEntry | None, settings: Settings, strategy: SweepStrategy, shard: int) -> bool:
     """Return whether the intent of a run says what a process with these settings would do to a shard: a process reads
     its own settings, and may have other ones than the process that recorded the intent."""
     if entry is None or entry.what != SWEEP or entry.intent is not None:
@@ -213,7 +213,7 @@ def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarant
     outcomes = CommitTable(store).abort([entry.start for entry in entries if entry.start is not None])
     readable, unreadable = view.decoded(raw, outcomes, strategy, shard)
     parking = Parking(store, TimestampService(store), strategy, shard)
-    counted = Counted()
+    counted = SweepCounts()
     judge = Judge(store, strategy, view, parking, clock, settings.grace_s, summary, counted)
     judge.judge(readable, ProtectionCatalog(store).protections())
     Deletions(store).add(counted.deleted, clock.now_ms())

@@ -27,9 +27,9 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.engine import B, Engine, InProcess, S
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import SweepOptions
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.work import ShardWork
-from sweep_tasks.tables.activity import Written
+from sweep_tasks.tables.activity import WriteCounts
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions.outcomes import ABORTED
 
@@ -55,15 +55,17 @@ class ShardSweep:
         horizon: Horizon,
         clock: Clock,
         options: SweepOptions | None = None,
-        counted: Counted | None = None,
+        counted: SweepCounts | None = None,
         engine: Callable[[ShardWork], Engine[Any, Any]] = InProcess,
     ) -> None:
-        self._work = ShardWork(store, strategy, shard, horizon, clock, options or SweepOptions(), counted or Counted())
+        self._work = ShardWork(
+            store, strategy, shard, horizon, clock, options or SweepOptions(), counted or SweepCounts()
+        )
         self._engine: Engine[Any, Any] = engine(self._work)
         self._pauses = Pauses(store)
 
     @property
-    def written(self) -> Mapping[TableRef, Written]:
+    def written(self) -> Mapping[TableRef, WriteCounts]:
         """Return the writes that the run has judged, by table."""
         return self._work.counted.written
 

@@ -41,7 +41,7 @@ from sweep_tasks.store.schema import LEGACY_SWEEPS, SCAN_ROWS, scan_row
 _COUNT_PAGE = 10_000
 
 
-class Count(NamedTuple):
+class TableCount(NamedTuple):
     """The number of cells and versions in a table."""
 
     cells: int
@@ -207,7 +207,7 @@ class Catalog:
         """Return the metadata and the thresholds of one table."""
         return self._thresholds.of_tables([table])[table]
 
-    def count(self, table: TableRef) -> Count:
+    def count(self, table: TableRef) -> TableCount:
         """Count the cells and versions of a table by reading all of it."""
         cells = versions = 0
         last = None
@@ -215,7 +215,7 @@ class Catalog:
             cells += cell != last
             versions += 1
             last = cell
-        return Count(cells, versions)
+        return TableCount(cells, versions)
 
     def truncate(self, table: TableRef, force: bool = False) -> None:
         """Remove everything that started before now; later writes stay.

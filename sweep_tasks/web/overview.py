@@ -92,7 +92,7 @@ class JobDone(NamedTuple):
     sentence: str
 
 
-class ShownRun(NamedTuple):
+class RunLine(NamedTuple):
     run: PastRun
     jobs: list[JobDone]
 
@@ -114,7 +114,7 @@ class Overview(NamedTuple):
     latest: list[ShardStatus]
     records: list[ProtectionStatus]
     charts: Charts | None
-    runs: list[ShownRun]
+    runs: list[RunLine]
     notes: list[Note]
 
 
@@ -128,7 +128,7 @@ def overview(store: Store, settings: Settings, clock: Clock) -> Overview:
         latest=furthest_behind(found.shards, found.objectives),
         records=found.protection_records[:MOST_RECORDS],
         charts=charts(past, found.now_ms, found.strategies),
-        runs=[ShownRun(each, jobs_done(each.jobs)) for each in past.runs[:MOST_RUNS]],
+        runs=[RunLine(each, jobs_done(each.jobs)) for each in past.runs[:MOST_RUNS]],
         notes=Journal(store).last(MOST_NOTES, of_people=True),
     )
 

@@ -20,7 +20,7 @@ from spark_jobs.snapshot_export import export
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import AlreadyExists, SnapshotSwept
-from sweep_tasks.export.files import Written, find_export
+from sweep_tasks.export.files import ExportedCells, find_export
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.protecting import protect_during
@@ -163,7 +163,7 @@ def test_an_increment_contains_changes_and_removals_whose_markers_were_swept(exp
     exporter.now("increment", since="full")
     manifest = find_export(exporter.folder / "increment")
     assert manifest
-    assert manifest.manifest.tables[str(CARTS)] == Written(puts=1, deletes=1)
+    assert manifest.manifest.tables[str(CARTS)] == ExportedCells(puts=1, deletes=1)
     assert exporter.shown("increment") == {str(CARTS): {first: b"stays", second: b"changed"}}
 
     nothing = exporter.now("nothing", since="increment")

@@ -44,7 +44,7 @@ from sweep_tasks.config import Consistency, Settings
 from sweep_tasks.errors import BadValue, NotInitialised, StoreUnavailable
 from sweep_tasks.processes import call_in_each_process
 from sweep_tasks.store.cassandra.address import CassandraAddress, only_loopback
-from sweep_tasks.store.cassandra.requests import Failed, Meters, Requests
+from sweep_tasks.store.cassandra.requests import FailedRequest, Meters, Requests
 from sweep_tasks.store.cassandra.ring import Ring
 
 _DDL_TIMEOUT_S = 60
@@ -65,7 +65,7 @@ class _Session:
             self.session: Session = self.cluster.connect()
         except (NoHostAvailable, DriverException) as error:
             self.cluster.shutdown()
-            explained = Failed(error, refused=True).explained()
+            explained = FailedRequest(error, refused=True).explained()
             raise StoreUnavailable(f"{explained} ({address})", reason=explained.reason) from error
         self.ring = Ring(self.cluster, address.keyspace)
         meters.watch(self.session)

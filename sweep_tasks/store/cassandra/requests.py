@@ -110,7 +110,7 @@ class NoSuchTable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRequest:
     """A request that failed after all its attempts."""
 
     error: Exception
@@ -122,7 +122,7 @@ class Failed:
         return kind(f"store: {problem}", reason=reason)
 
 
-Answer: TypeAlias = ResultSet | Failed
+RequestAnswer: TypeAlias = ResultSet | FailedRequest
 
 
 class Requests:
@@ -134,7 +134,7 @@ class Requests:
         self._in_flight = in_flight
         self._meters = meters
 
-    def answers(self, statements: Iterable[Statement], attempts: int | None = None) -> Iterator[Answer]:
+    def answers(self, statements: Iterable[Statement], attempts: int | None = None) -> Iterator[RequestAnswer]:
         """Yield the answer of each statement, in order.
 
         A statement is taken from the iterable only when an earlier one is answered, and none while a retry is pending:
@@ -166,8 +166,8 @@ class Requests:
                 yield statement
 
         for answer in self.answers(counted()):
-            if isinstance(answer, Failed):
-                raise Failed(answer.error, answer.refused and sent == 1).explained() from answer.error
+            if isinstance(answer, FailedRequest):
+                raise FailedRequest(answer.error, answer.refused and sent == 1).explained() from answer.error
             yield answer
 
     def write(self, statements: Iterable[Statement]) -> None:
@@ -218,12 +218,12 @@ class Requests:
         """Execute a change of the schema. It has `IF NOT EXISTS` or `IF EXISTS`, so it may be retried."""
         _result_or_raise(self._call(lambda: self._session.execute(statement, timeout=timeout_s)))
 
-    def _call(self, call: Callable[[], T]) -> T | Failed:
+    def _call(self, call: Callable[[], T]) -> T | FailedRequest:
         return self._with_retries(call, call, self._attempts)
 
     def _answer(
         self, statement: Statement, future: ResponseFuture, attempts: int, paging_state: bytes | None = None
-    ) -> Answer:
+    ) -> RequestAnswer:
         return self._with_retries(
             future.result,
             lambda: self._session.execute_async(statement, paging_state=paging_state).result(),
@@ -232,17 +232,17 @@ class Requests:
 
     def _with_retries(
         self, first: Callable[[], T], again: Callable[[], T], attempts: int, also_unanswered: bool = True
-    ) -> T | Failed:
+    ) -> T | FailedRequest:
         """Make a call, with retries. If an attempt was unanswered, the failure counts as unanswered."""
         answer = _outcome(first)
         for attempt in range(1, attempts):
-            if not isinstance(answer, Failed) or not (answer.refused or also_unanswered):
+            if not isinstance(answer, FailedRequest) or not (answer.refused or also_unanswered):
                 break
             self._pause(attempt)
             repeated = _outcome(again)
             answer = (
-                Failed(repeated.error, repeated.refused and answer.refused)
-                if isinstance(repeated, Failed)
+                FailedRequest(repeated.error, repeated.refused and answer.refused)
+                if isinstance(repeated, FailedRequest)
                 else repeated
             )
         return answer
@@ -257,7 +257,7 @@ def _page_size(page: int, limit: int) -> int:
     return limit if limit <= page + 1 else page
 
 
-def _outcome(call: Callable[[], T]) -> T | Failed:
+def _outcome(call: Callable[[], T]) -> T | FailedRequest:
     try:
         return call()
     except InvalidRequest as error:
@@ -280,18 +280,18 @@ def _outcome(call: Callable[[], T]) -> T | Failed:
             reason="not_granted",
         ) from error
     except _DRIVER_ERRORS as error:
-        return Failed(error, _is_refused(error))
+        return FailedRequest(error, _is_refused(error))
 
 
-def _result_or_raise(answer: T | Failed) -> T:
-    if isinstance(answer, Failed):
+def _result_or_raise(answer: T | FailedRequest) -> T:
+    if isinstance(answer, FailedRequest):
         raise answer.explained() from answer.error
     return answer
 
 
-def _result_of_read(answer: T | Failed) -> T:
+def _result_of_read(answer: T | FailedRequest) -> T:
     """Return the result of a call that changes nothing: its failure is always a refusal, answered or not."""
-    return _result_or_raise(Failed(answer.error, refused=True) if isinstance(answer, Failed) else answer)
+    return _result_or_raise(FailedRequest(answer.error, refused=True) if isinstance(answer, FailedRequest) else answer)
 
 
 def _names_no_table(error: InvalidRequest) -> bool:

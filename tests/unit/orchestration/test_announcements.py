@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.rules import ScanCounts
 from sweep_tasks.legacy.run import LegacySummary
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.sweeping import (
@@ -91,7 +91,7 @@ def test_zero_disables_the_announcement(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_writes_of_all_scans_in_all_slots_are_reported_by_table() -> None:
     def scan(table: str, tombstones: int) -> dict[str, Any]:
-        all_of_it, this_time = Counts(tombstones=10 * tombstones), Counts(tombstones=tombstones)
+        all_of_it, this_time = ScanCounts(tombstones=10 * tombstones), ScanCounts(tombstones=tombstones)
         return LegacySummary("r", table, SweepStrategy.THOROUGH, 10, False, 4, 1, all_of_it, this_time).document()
 
     slots = [[scan("shop.orders", 7), scan("shop.items", 2)], None, [], [scan("shop.orders", 1)]]

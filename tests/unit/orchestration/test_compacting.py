@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import ParamValidationError
 
 from sweep_tasks.compaction.documents import Measurement
-from sweep_tasks.compaction.nodetool import Server, Work
+from sweep_tasks.compaction.nodetool import ServerActivity, Work
 from sweep_tasks.compaction.reports import server_state
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import NeedsAttention
@@ -214,7 +214,7 @@ class TestBytesAtMost:
             "compactions": [work, work | {"candidate": "b"}],
             "blocked": [],
         }
-        planned |= {"server": server_state(Server(Work(), repairing=False)).document()}
+        planned |= {"server": server_state(ServerActivity(Work(), repairing=False)).document()}
         step = CompactNode(task_id="compact", node="one")
         context = {"ti": Plan(planned), "params": {"budget_bytes": 0, "dry_run": True}}
         done = step.step(Settings(compaction_budget_bytes=self.MOST), cast(Any, context))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.export_frames import ExportContext, Part, reading
+from spark_jobs.export_frames import ExportContext, ExportPart, reading
 from spark_jobs.snapshot_export import main
 from spark_jobs.workers import WorkerError
 from sweep_tasks.coordination.thresholds import Thresholds
@@ -27,7 +27,7 @@ from sweep_tasks.errors import (
     SweepflowError,
     UnknownTable,
 )
-from sweep_tasks.export.files import Manifest, Written, manifest_of
+from sweep_tasks.export.files import ExportedCells, Manifest, manifest_of
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
     """With an export of timestamp 60."""
     folder = tmp_path / "60"
     folder.mkdir()
-    document = Manifest(60, ("shop.*",), {"shop.orders": Written(2, 0)}).document()
+    document = Manifest(60, ("shop.*",), {"shop.orders": ExportedCells(2, 0)}).document()
     manifest_of(folder).write_text(json.dumps(document))
     return tmp_path
 
@@ -131,7 +131,7 @@ def test_after_a_forced_truncation_an_accepted_protection_does_not_lead_to_an_em
 
 def test_an_export_during_which_a_table_is_truncated_by_force_fails(protected: Store, sqlite_url: str) -> None:
     """Between two ranges. What was read before that is complete."""
-    (part,) = [Part(str(ORDERS), scan_range) for scan_range in protected.scan_ranges(ORDERS, 1)]
+    (part,) = [ExportPart(str(ORDERS), scan_range) for scan_range in protected.scan_ranges(ORDERS, 1)]
     read = reading(ExportContext({"store": sqlite_url}, AT, [part, part]))
     pages = read(iter([pa.RecordBatch.from_pydict({"id": [number]}) for number in range(2)]))
     assert next(pages).column("value").to_pylist() == [b"paid"]
