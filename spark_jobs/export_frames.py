@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.frames import ddl
+from spark_jobs.store_settings import StoreSettings
 from spark_jobs.workers import Batches, Worker, report_errors
-from sweep_tasks.config import load_settings
 from sweep_tasks.connections import borrow_store
 from sweep_tasks.export.files import Export, ExportedCells, chain, present_since
 from sweep_tasks.model import Cell, Version
@@ -113,8 +113,7 @@ class ExportPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportContext:
-    store: dict[str, Any]
-    """The settings that open the store."""
+    store: StoreSettings
     at: int
     parts: list[ExportPart]
 
@@ -124,7 +123,7 @@ def reading(context: ExportContext) -> Worker:
 
     @report_errors
     def read(batches: Batches) -> Iterator[pa.RecordBatch]:
-        settings = load_settings(**context.store)
+        settings = context.store.load()
         with (
             borrow_store(settings) as store,
             TransactionManager(store, settings, enqueue=False, renew_leases=False) as manager,

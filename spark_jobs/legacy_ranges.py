@@ -15,12 +15,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from spark_jobs.frames import ddl
-from spark_jobs.job import store_settings
+from spark_jobs.store_settings import StoreSettings
 from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, worker_name
 from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.connections import borrow_store
+from sweep_tasks.config import Settings
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, Runs
 from sweep_tasks.legacy.rules import ScanCounts, TableRules
@@ -36,8 +35,7 @@ _TASKS_PER_CORE = 4
 
 @dataclass(frozen=True, slots=True)
 class ScanContext:
-    store: dict[str, Any]
-    """The settings that open the store."""
+    store: StoreSettings
     run: Run
     rules: TableRules
     limits: ScanLimits
@@ -66,11 +64,11 @@ def work_on_spark(
     return summary
 
 
-def _store_settings(settings: Settings) -> dict[str, Any]:
+def _store_settings(settings: Settings) -> StoreSettings:
     """Return the store settings with few attempts. A page that times out is retried with half its size; repeating the
     same request before that only adds to the load."""
-    found = store_settings(settings)
-    return found | {"cassandra_attempts": min(retries.SCANNED_RANGE.attempts, settings.cassandra_attempts)}
+    attempts = min(retries.SCANNED_RANGE.attempts, settings.cassandra_attempts)
+    return StoreSettings.of(settings.model_copy(update={"cassandra_attempts": attempts}))
 
 
 def scanning(context: ScanContext) -> Worker:
@@ -79,7 +77,7 @@ def scanning(context: ScanContext) -> Worker:
     @report_errors
     def scan(batches: Batches) -> Iterator[pa.RecordBatch]:
         named = bind_log_names(run=context.run.id, table=str(context.run.table))
-        with named, borrow_store(load_settings(**context.store)) as store:
+        with named, context.store.borrow_store() as store:
             ledger: ScanLedger = MemoryLedger() if context.limits.dry_run else Runs(store)
             scanner = Scanner(store, context.rules, ledger, context.limits, SystemClock())
             for batch in batches:

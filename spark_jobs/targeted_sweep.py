@@ -37,7 +37,7 @@ from sweep_tasks.metrics.samples import tally_sweep
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.run import covers, outcome, record_sweep
+from sweep_tasks.sweep.run import SweepIntent, outcome, record_sweep
 from sweep_tasks.sweep.summary import IDLE, SPARK, LogEvery, Summary
 from sweep_tasks.tables.activity import Activity
 
@@ -89,7 +89,10 @@ def _is_recorded(order: SweepJob, store: Store, settings: Settings) -> bool:
         return False
     journal = Journal(store)
     entry = journal.entry(order.journal_entry)
-    return entry is not None and covers(entry, settings, order.strategy, order.shard) and not journal.outcome_of(entry)
+    intent = None if entry is None else SweepIntent.parse(entry)
+    if entry is None or intent is None or not intent.covers(settings, order.strategy, order.shard):
+        return False
+    return not journal.outcome_of(entry)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ import mmh3
 import pyarrow as pa
 
 from spark_jobs.frames import ENTRIES, RESULTS
+from spark_jobs.store_settings import StoreSettings
 from sweep_tasks.clock import StandingClock
-from sweep_tasks.config import load_settings
-from sweep_tasks.connections import borrow_store
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
 from sweep_tasks.errors import SweepflowError
@@ -110,8 +109,7 @@ def report_errors(worker: Worker) -> Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    store: dict[str, Any]
-    """The settings that open the store."""
+    store: StoreSettings
     strategy: SweepStrategy
     shard: int
     horizon: Horizon
@@ -124,7 +122,7 @@ class WorkerContext:
 
     @contextmanager
     def open_task(self) -> Iterator[WorkerTask]:
-        with collect_garbage_seldom(), borrow_store(load_settings(**self.store)) as store:
+        with collect_garbage_seldom(), self.store.borrow_store() as store:
             yield WorkerTask(self, store)
 
 

@@ -239,18 +239,18 @@ class ScanSlot(SparkJobOperator):
 
         scans = [Planned(*each) for each in context["ti"].xcom_pull(task_ids=CHOOSE, key=PLANS)[self.task_id]]
         if not all(scan.is_scheduled for scan in scans):
-            return self._scan_all(scans, context)
+            return [each.document() for each in self._scan_all(scans, context)]
         try:
             with timeout(load_settings().task_timeout_s):  # type: ignore[no-untyped-call]
-                return self._scan_all(scans, context)
+                return [each.document() for each in self._scan_all(scans, context)]
         except AirflowTaskTimeout:
             self.on_kill()
             raise
 
-    def _scan_all(self, scans: list[Planned], context: Context) -> list[dict[str, Any]]:
+    def _scan_all(self, scans: list[Planned], context: Context) -> list[LegacySummary]:
         clock = SystemClock()
         until_ms = ends_ms(scans, clock.now_ms())
-        done: list[dict[str, Any]] = []
+        done: list[LegacySummary] = []
         failed: list[str] = []
         for number, scan in enumerate(scans):
             if is_over(scan, clock.now_ms()):
@@ -266,7 +266,7 @@ class ScanSlot(SparkJobOperator):
                 self.log.error("%s: %s", scan.table, failure)
                 failed.append(scan.table)
             else:
-                done += [summary.document()] if summary else []
+                done += [summary] if summary else []
         if failed:
             raise AirflowException(f"tables: {', '.join(failed)} could not be scanned; the errors are above")
         return done

@@ -16,6 +16,7 @@ from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.sweeping import (
     AnnounceTombstones,
     NothingWritten,
+    TombstonesWritten,
     TooFewTombstones,
     is_worth_a_compaction,
     parse_summaries,
@@ -100,3 +101,15 @@ def test_writes_of_all_scans_in_all_slots_are_reported_by_table() -> None:
 
 def test_a_shard_without_a_summary_counts_as_no_writes() -> None:
     assert tombstones_by_table(*parse_summaries([None, None])) == {}
+
+
+def test_the_event_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, extra = announced(monkeypatch, 1_102)
+    assert TombstonesWritten.parse(extra) == TombstonesWritten(1_103, {"shop.orders": 1_100, "shop.items": 3}, "hourly")
+
+
+@pytest.mark.parametrize(
+    "extra", [{}, {"tombstones": 5}, {"tombstones": "many", "tables": {}, "run_id": "r"}, {"from": "a user"}]
+)
+def test_an_event_of_another_origin_is_not_taken_for_one_of_a_sweep(extra: dict[str, Any]) -> None:
+    assert TombstonesWritten.parse(extra) is None
