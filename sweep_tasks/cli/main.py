@@ -33,7 +33,7 @@ COMMANDS = {
     "demo": CommandEntry("demo", "demo", "Fill a new store with six hours of a shop's history, sweep it, and report."),
     "sweep": CommandEntry("sweep", "sweep", "Sweep the store from this process."),
     "status": CommandEntry(
-        "status", "status", "Show how far the store is swept, what is behind, and what to do about it."
+        "status", "status", "Show up to when the store is swept, what is behind, and what to do about it."
     ),
     "explain": CommandEntry("explain", "explain", "Explain why each version of a cell still exists."),
     "tables": CommandEntry("tables", "app", "The tables of a store."),

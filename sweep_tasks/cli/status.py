@@ -46,7 +46,7 @@ def status(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far the store is swept, what is behind, and what to do about it.
+    """Show up to when the store is swept, what is behind, and what to do about it.
 
     Exit codes: 0 up to date; 6 something needs attention; 7 a shard is behind its objective.
     """

@@ -374,7 +374,7 @@ class ClockHistory:
 
 
 def ahead_of_here_s(refused: RefusedSample, clock: Clock) -> int:
-    """Return how far a refused sample is ahead of this host's clock; negative if it is behind."""
+    """Return by how much a refused sample is ahead of this host's clock; negative if it is behind."""
     return (refused.wall_ms - clock.now_ms()) // 1000
 
 

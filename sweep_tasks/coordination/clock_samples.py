@@ -51,7 +51,7 @@ class RefusedSample(NamedTuple):
 
     @property
     def above_ms(self) -> int:
-        """How far the sample is ahead of the record; negative if it is behind."""
+        """By how much the sample is ahead of the record; negative if it is behind."""
         return self.wall_ms - self.last_ms
 
 

@@ -121,7 +121,7 @@ THRESHOLD = Metric(
     "threshold", _GAUGE, "timestamps", "The published threshold: reads below it are refused", ("strategy",)
 )
 OBJECTIVE = Metric("lag_objective_seconds", _GAUGE, "seconds", "The greatest lag that is allowed", ("strategy",))
-LAG = Metric("lag_seconds", _GAUGE, "seconds", "How far a shard is behind, by the clock", _QUEUE)
+LAG = Metric("lag_seconds", _GAUGE, "seconds", "Lag of a shard, by the clock", _QUEUE)
 PROGRESS = Metric(
     "progress", _GAUGE, "timestamps", "Everything that started up to this timestamp is swept; -1: never swept", _QUEUE
 )

@@ -13,8 +13,8 @@ table, nothing is deleted and no mark is set.
 
 A change of strategy is one change of the table's metadata. The threshold of the old strategy applies to readers and
 writers forever, and versions that no queue entry refers to are recorded as a scan that is due. A timestamp taken
-*after* the change defines how far that scan must go. If the process dies in between, the scan has no timestamp, and any
-process may add it later.
+*after* the change is the one that the scan must reach. If the process dies in between, the scan has no timestamp, and
+any process may add it later.
 """
 
 from __future__ import annotations

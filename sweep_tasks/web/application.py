@@ -43,7 +43,7 @@ from sweep_tasks.web.rights import may_view
 AT_ONCE = 8
 """A browser opens six connections to one server, and two more requests may just be ending."""
 AT_ONCE_IN_ALL = 24
-"""Of forty threads; the others are left to Airflow."""
+"""The server has forty threads; the others are left to Airflow."""
 RETRY_AFTER_S = 1
 
 

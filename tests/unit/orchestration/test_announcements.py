@@ -41,7 +41,7 @@ SHARDS: dict[str, dict[str, Any] | None] = {
 
 
 class Instance:
-    """Of a task, as much as the announcement needs."""
+    """The part of a task instance that the announcement uses."""
 
     def xcom_pull(self, task_ids: list[str]) -> list[dict[str, Any] | None]:
         return [SHARDS[task] for task in task_ids]

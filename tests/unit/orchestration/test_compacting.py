@@ -39,7 +39,7 @@ RUN = {
 
 
 class Instance:
-    """Of a task, as much as the check needs."""
+    """The part of a task instance that the check uses."""
 
     def __init__(self, reports: dict[str, Any]) -> None:
         self._reports = reports
@@ -49,7 +49,7 @@ class Instance:
 
 
 class Plan:
-    """Of a task, as much as compacting needs: what the step before it has left."""
+    """The part of a task instance that a compaction uses: the results of the steps before it."""
 
     def __init__(self, planned: dict[str, Any]) -> None:
         self._planned = planned

@@ -83,7 +83,7 @@ class NamedDag(NamedTuple):
 
 
 class Instance:
-    """Of a task, as much as the check needs."""
+    """The part of a task instance that the check uses."""
 
     def __init__(self, problems: list[dict[str, str]], clocks: list[dict[str, Any]] | None = None) -> None:
         self._problems = problems

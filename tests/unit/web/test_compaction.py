@@ -46,7 +46,7 @@ def measured(node: str, at_s: int, longest_run: int = 0, **droppable: int) -> di
 
 
 def planned(node: str, dense: int, blocks: int) -> dict[str, Any]:
-    """Of a file of shop.orders, so many of whose blocks are dense."""
+    """The verdict on a file of shop.orders in which this many blocks are dense."""
     dead, live = Block(500, 900, 1_000), Block(0, 0, 1_000)
     file = FileStatistics("orders-Data.db", [dead] * dense + [live] * (blocks - dense), "shop.orders")
     verdicts = [node_file_verdict(each).document() for each in rules.plan([file], THRESHOLDS)]
