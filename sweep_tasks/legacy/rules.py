@@ -123,13 +123,13 @@ class TableRules:
     ) -> Judged:
         """Decide about one page. The last cell may continue on the next page, unless this is the end."""
         page = _Page(self)
-        current = _CurrentCell.at(place, page) if place else None
+        current = CurrentCell.at(place, page) if place else None
         for cell, found in groupby(versions, key=lambda each: each.cell):
             if current is None or current.cell != cell:
                 if current:
                     current.finish()
                 page.start_cell(cell, current.cell.row if current else None)
-                current = _CurrentCell(cell, page)
+                current = CurrentCell(cell, page)
             current.add_versions(found, outcomes)
         if current and at_end:
             current.finish()
@@ -179,7 +179,7 @@ class _Run:
     """A committed version is removed that a reader could have read, so a sentinel is needed."""
 
 
-class _CurrentCell:
+class CurrentCell:
     """The cell whose versions are being read."""
 
     def __init__(self, cell: Cell, page: _Page) -> None:
@@ -196,14 +196,14 @@ class _CurrentCell:
         self._last: int | None = None
 
     @classmethod
-    def at(cls, place: ScanPosition, page: _Page) -> _CurrentCell:
+    def at(cls, place: ScanPosition, page: _Page) -> CurrentCell:
         """Return the cell at a stored position. There may be fewer protections now than then, never more, so the acting
         versions are judged again."""
         page.tombstones = place.tombstones
         found = cls(place.cell, page)
         found._sentinel, found._last, found._held = place.sentinel, place.ts, place.held
         for each in place.acting:
-            found._act(each)
+            found.act(each)
         return found
 
     def place(self) -> ScanPosition:
@@ -232,7 +232,7 @@ class _CurrentCell:
                 remove = was_visible = removal is not None
                 if not remove:
                     self._held |= any(self._acting)  # without the protection, the acting version would remove it
-                    self._act(Acting(ts, outcomes[ts], empty))
+                    self.act(Acting(ts, outcomes[ts], empty))
             self._last = ts
             run = self._extend(run, removal, ts) if remove else None
             if run and removal and removal.sentinel and was_visible:
@@ -251,7 +251,7 @@ class _CurrentCell:
         view = self._rules.view
         return view.strategy is SweepStrategy.THOROUGH or (view.mark > 0 and self._last is None)
 
-    def _act(self, found: Acting) -> None:
+    def act(self, found: Acting) -> None:
         """Let a version act: it makes older versions removable if it committed below the sweep timestamp. In each
         segment only the greatest start acts, which is the first one that is read."""
         rules = self._rules

@@ -417,7 +417,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def _reading(self, table: TableRef) -> Iterator[tuple[sqlite3.Connection, str]]:
-        with self.connections.reading() as connection, _raise_unknown_if_dropped(table):
+        with self.connections.reading() as connection, _check_not_dropped(table):
             yield connection, _name_of(connection, table)
 
     @contextmanager
@@ -435,7 +435,7 @@ def _name_of(connection: sqlite3.Connection, table: TableRef) -> str:
 
 
 @contextmanager
-def _raise_unknown_if_dropped(table: TableRef) -> Iterator[None]:
+def _check_not_dropped(table: TableRef) -> Iterator[None]:
     """Raise `UnknownTable` if a table is dropped between its lookup and its use: readers hold no lock."""
     try:
         yield
