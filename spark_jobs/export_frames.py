@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.frames import ddl
-from spark_jobs.store_settings import StoreSettings
+from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import Batches, Worker, report_errors
 from sweep_tasks.connections import borrow_store
 from sweep_tasks.export.files import Export, ExportedCells, chain, present_since
@@ -113,7 +113,7 @@ class ExportPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportContext:
-    store: StoreSettings
+    store: WorkerStoreSettings
     at: int
     parts: list[ExportPart]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from spark_jobs.frames import ddl
-from spark_jobs.store_settings import StoreSettings
+from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, worker_name
 from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
@@ -35,7 +35,7 @@ _TASKS_PER_CORE = 4
 
 @dataclass(frozen=True, slots=True)
 class ScanContext:
-    store: StoreSettings
+    store: WorkerStoreSettings
     run: Run
     rules: TableRules
     limits: ScanLimits
@@ -64,11 +64,11 @@ def work_on_spark(
     return summary
 
 
-def _store_settings(settings: Settings) -> StoreSettings:
+def _store_settings(settings: Settings) -> WorkerStoreSettings:
     """Return the store settings with few attempts. A page that times out is retried with half its size; repeating the
     same request before that only adds to the load."""
     attempts = min(retries.SCANNED_RANGE.attempts, settings.cassandra_attempts)
-    return StoreSettings.of(settings.model_copy(update={"cassandra_attempts": attempts}))
+    return WorkerStoreSettings.of(settings.model_copy(update={"cassandra_attempts": attempts}))
 
 
 def scanning(context: ScanContext) -> Worker:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import frames, workers
 from spark_jobs.frames import ENTRIES, RESULTS, Cut, Windows, column_spans, cuts
-from spark_jobs.store_settings import StoreSettings
+from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import DedicatedRow, QueuePart, SharedPart, Worker, WorkerContext
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
@@ -120,7 +120,7 @@ class OnSpark:
     ) -> None:
         self._work = work
         self._start_spark = spark
-        self._store_settings = StoreSettings.of(settings)
+        self._store_settings = WorkerStoreSettings.of(settings)
         self._counts_alone = touched is None
         self._touched = TouchedCells() if touched is None else touched
         self._workers: set[str] = set()

@@ -31,7 +31,7 @@ from spark_jobs.export_frames import ExportContext, ExportPart, reading
 from spark_jobs.frames import ddl
 from spark_jobs.job import LazySpark, for_large_frames, run_job
 from spark_jobs.orders import ExportOrder, ExportSummary
-from spark_jobs.store_settings import StoreSettings
+from spark_jobs.store_settings import WorkerStoreSettings
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import BadValue, UnknownTable
@@ -101,7 +101,7 @@ def _write_data(
         session = for_large_frames(spark())
         parts = _parts(store, tables, _tasks(session))
     with _time_step(seconds, "writing"):
-        now = _cells(session, ExportContext(StoreSettings.of(settings), order.at, parts))
+        now = _cells(session, ExportContext(WorkerStoreSettings.of(settings), order.at, parts))
         _write(_new_or_changed(session, now, before, tables), folder)
     with _time_step(seconds, "counting"):
         counts = frames.counts_by_table(frames.written(session, data_of(folder)))

@@ -19,13 +19,13 @@ _SENT = {name for name in Settings.model_fields if name.startswith(("store", "sq
 
 
 @dataclass(frozen=True, slots=True)
-class StoreSettings:
+class WorkerStoreSettings:
     """The settings that open the store, as one JSON document. It has no secrets."""
 
     document: str
 
     @classmethod
-    def of(cls, settings: Settings) -> StoreSettings:
+    def of(cls, settings: Settings) -> WorkerStoreSettings:
         """Return what a worker needs of these settings. Each worker of a cluster has its own working directory, so the
         path of a store is absolute."""
         sent = settings.model_copy(update={"store": absolute_url(settings.store)})

@@ -21,7 +21,7 @@ import mmh3
 import pyarrow as pa
 
 from spark_jobs.frames import ENTRIES, RESULTS
-from spark_jobs.store_settings import StoreSettings
+from spark_jobs.store_settings import WorkerStoreSettings
 from sweep_tasks.clock import StandingClock
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
@@ -109,7 +109,7 @@ def report_errors(worker: Worker) -> Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    store: StoreSettings
+    store: WorkerStoreSettings
     strategy: SweepStrategy
     shard: int
     horizon: Horizon

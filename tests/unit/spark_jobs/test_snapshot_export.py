@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.export_frames import ExportContext, ExportPart, reading
 from spark_jobs.snapshot_export import main
-from spark_jobs.store_settings import StoreSettings
+from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import WorkerError
 from sweep_tasks.config import load_settings
 from sweep_tasks.coordination.thresholds import Thresholds
@@ -134,7 +134,7 @@ def test_after_a_forced_truncation_an_accepted_protection_does_not_lead_to_an_em
 def test_an_export_during_which_a_table_is_truncated_by_force_fails(protected: Store, sqlite_url: str) -> None:
     """Between two ranges. What was read before that is complete."""
     (part,) = [ExportPart(str(ORDERS), scan_range) for scan_range in protected.scan_ranges(ORDERS, 1)]
-    read = reading(ExportContext(StoreSettings.of(load_settings(store=sqlite_url)), AT, [part, part]))
+    read = reading(ExportContext(WorkerStoreSettings.of(load_settings(store=sqlite_url)), AT, [part, part]))
     pages = read(iter([pa.RecordBatch.from_pydict({"id": [number]}) for number in range(2)]))
     assert next(pages).column("value").to_pylist() == [b"paid"]
     Catalog(protected).truncate(ORDERS, force=True)
