@@ -29,7 +29,7 @@ from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store, initialise_store
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.store.contract import chunks
-from sweep_tasks.tables.deletions import Kind, Tally
+from sweep_tasks.tables.deletions import DeleteKind, DeleteTally
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.outcomes import CommitTable
 
@@ -92,7 +92,7 @@ def _counting(cluster: LocalCluster) -> dict[str, Any]:
         ranges = [VersionRange(cell, 0, 10) for cell in islice(_cells(), COUNTED)]
 
         def counted() -> None:
-            Tally().add(TABLE, Kind.RANGES, store.tokens(each.cell.row for each in ranges) or [])
+            DeleteTally().add(TABLE, DeleteKind.RANGES, store.tokens(each.cell.row for each in ranges) or [])
 
         deleting, counting = alternately(lambda: store.delete_ranges(TABLE, ranges), counted, rounds=3)
     return {

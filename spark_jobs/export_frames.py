@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.frames import ddl
+from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import Batches, Worker, report_errors
-from sweep_tasks.config import load_settings
-from sweep_tasks.connections import borrowed_store
-from sweep_tasks.export.files import Export, Written, chain, present_since
+from sweep_tasks.connections import borrow_store
+from sweep_tasks.export.files import Export, ExportedCells, chain, present_since
 from sweep_tasks.model import Cell, Version
 from sweep_tasks.store.contract import Page, ScanRange
 from sweep_tasks.transactions import TransactionManager
@@ -83,9 +83,9 @@ def changes(before: DataFrame, now: DataFrame) -> DataFrame:
     return both.withColumn("deleted", F.col("start").isNull()).select(*CHANGES)
 
 
-def counts_by_table(changes: DataFrame) -> dict[str, Written]:
+def counts_by_table(changes: DataFrame) -> dict[str, ExportedCells]:
     counted = changes.groupBy("table").agg(F.expr("count_if(NOT deleted)"), F.count_if("deleted"))
-    return {table: Written(puts, deletes) for table, puts, deletes in counted.collect()}
+    return {table: ExportedCells(puts, deletes) for table, puts, deletes in counted.collect()}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,17 +106,16 @@ _CELLS = pa.schema(
 )
 
 
-class Part(NamedTuple):
+class ExportPart(NamedTuple):
     table: str
     scan_range: ScanRange
 
 
 @dataclass(frozen=True, slots=True)
 class ExportContext:
-    store: dict[str, Any]
-    """The settings that open the store."""
+    store: WorkerStoreSettings
     at: int
-    parts: list[Part]
+    parts: list[ExportPart]
 
 
 def reading(context: ExportContext) -> Worker:
@@ -124,9 +123,9 @@ def reading(context: ExportContext) -> Worker:
 
     @report_errors
     def read(batches: Batches) -> Iterator[pa.RecordBatch]:
-        settings = load_settings(**context.store)
+        settings = context.store.load()
         with (
-            borrowed_store(settings) as store,
+            borrow_store(settings) as store,
             TransactionManager(store, settings, enqueue=False, renew_leases=False) as manager,
         ):
             snapshot = manager.read_at(context.at)
@@ -137,7 +136,7 @@ def reading(context: ExportContext) -> Worker:
     return read
 
 
-def _pages(snapshot: Snapshot, part: Part) -> Iterator[pa.RecordBatch]:
+def _pages(snapshot: Snapshot, part: ExportPart) -> Iterator[pa.RecordBatch]:
     after: Cell | None = None
     while True:
         page: Page[tuple[Cell, Version], Cell] = snapshot.version_page(

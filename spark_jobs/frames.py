@@ -47,7 +47,7 @@ class Windows:
     def left(self) -> list[int]:
         return self._left
 
-    def held(self, entries: int) -> None:
+    def record_window(self, entries: int) -> None:
         """Record the number of entries of the last window."""
         wanted = self._entries * self._size // max(entries, 1)
         self._size = max(1, min(wanted, self._size * _FASTEST_GROWTH))
@@ -219,7 +219,7 @@ class Touched(NamedTuple):
     sentinels: int
 
 
-def touched(results: list[DataFrame]) -> Touched:
+def count_touched(results: list[DataFrame]) -> Touched:
     """Count distinct cells over several batches, shards and parked entries."""
     cells = _union(results).where("cell IS NOT NULL").groupBy("cell").agg(F.max("ranged"), F.max("sentinel"))
     found = cells.toDF("cell", "ranged", "sentinel").agg(F.count_if("ranged"), F.count_if("sentinel")).first()

@@ -1,5 +1,4 @@
-"""What the jobs share: arguments, the Spark session, the store settings of workers, the heartbeat log and the
-result."""
+"""What the jobs share: arguments, the Spark session, the heartbeat log and the result."""
 
 from __future__ import annotations
 
@@ -29,25 +28,8 @@ from sweep_tasks.errors import BadValue, ProgramMissing, SweepflowError
 from sweep_tasks.files import PRIVATE_FILE, write_whole
 from sweep_tasks.orders import ErrorDocument, Order
 from sweep_tasks.processes import Needs, only_inherited
-from sweep_tasks.store import absolute_url
 from sweep_tasks.sweep.summary import EVERY_S
 from sweep_tasks.texts import printable
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The settings that are sent to Spark's workers, and those that are not.
-# ---------------------------------------------------------------------------------------------------------------------
-
-_SECRETS = {"cassandra_user", "cassandra_password", "cassandra_key_password"}
-"""Workers read these from their own environment or file: what is sent to a task can be seen in Spark's pages and
-logs."""
-_NAMES = {name for name in Settings.model_fields if name.startswith(("store", "sqlite_", "cassandra_"))} - _SECRETS
-
-
-def store_settings(settings: Settings) -> dict[str, Any]:
-    """Return the settings that open the store. Each worker of a cluster has its own working directory, so the path of a
-    store is absolute."""
-    return settings.model_dump(include=_NAMES) | {"store": absolute_url(settings.store)}
-
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The Spark session of a job, and the cause of a failed one.

@@ -15,20 +15,19 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from spark_jobs.frames import ddl
-from spark_jobs.job import store_settings
+from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, worker_name
 from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
-from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.config import Settings
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, Runs
-from sweep_tasks.legacy.rules import Counts, TableRules
+from sweep_tasks.legacy.rules import ScanCounts, TableRules
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
-from sweep_tasks.logs import at_work
+from sweep_tasks.legacy.scan import MemoryLedger, ScanLedger, ScanLimits, Scanned, Scanner
+from sweep_tasks.logs import bind_log_names
 
-RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(Counts._fields, "long")}
+RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(ScanCounts._fields, "long")}
 _RANGES = schema(RANGES)
 _TASKS_PER_CORE = 4
 """Ranges differ in size: a core that is done with a few small ones takes the next few."""
@@ -36,11 +35,10 @@ _TASKS_PER_CORE = 4
 
 @dataclass(frozen=True, slots=True)
 class ScanContext:
-    store: dict[str, Any]
-    """The settings that open the store."""
+    store: WorkerStoreSettings
     run: Run
     rules: TableRules
-    limits: Limits
+    limits: ScanLimits
     numbers: list[int]
 
 
@@ -66,11 +64,11 @@ def work_on_spark(
     return summary
 
 
-def _store_settings(settings: Settings) -> dict[str, Any]:
+def _store_settings(settings: Settings) -> WorkerStoreSettings:
     """Return the store settings with few attempts. A page that times out is retried with half its size; repeating the
     same request before that only adds to the load."""
-    found = store_settings(settings)
-    return found | {"cassandra_attempts": min(retries.SCANNED_RANGE.attempts, settings.cassandra_attempts)}
+    attempts = min(retries.SCANNED_RANGE.attempts, settings.cassandra_attempts)
+    return WorkerStoreSettings.of(settings.model_copy(update={"cassandra_attempts": attempts}))
 
 
 def scanning(context: ScanContext) -> Worker:
@@ -78,8 +76,8 @@ def scanning(context: ScanContext) -> Worker:
 
     @report_errors
     def scan(batches: Batches) -> Iterator[pa.RecordBatch]:
-        named = at_work(run=context.run.id, table=str(context.run.table))
-        with named, borrowed_store(load_settings(**context.store)) as store:
+        named = bind_log_names(run=context.run.id, table=str(context.run.table))
+        with named, context.store.borrow_store() as store:
             ledger: ScanLedger = MemoryLedger() if context.limits.dry_run else Runs(store)
             scanner = Scanner(store, context.rules, ledger, context.limits, SystemClock())
             for batch in batches:
@@ -95,5 +93,5 @@ def _row(found: Scanned) -> pa.RecordBatch:
 
 
 def _scanned(row: Any) -> Scanned:
-    counts = Counts(**{name: row[name] for name in Counts._fields})
+    counts = ScanCounts(**{name: row[name] for name in ScanCounts._fields})
     return Scanned(RangeState(done=row.done), counts, row.stopped)

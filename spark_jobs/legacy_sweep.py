@@ -34,7 +34,7 @@ from sweep_tasks.journal.actors import acting_for
 from sweep_tasks.legacy.progress import Run, ScanLog
 from sweep_tasks.legacy.resumption import decide_start, start_run
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.logs import at_work, configure_logs_by_settings
+from sweep_tasks.logs import bind_log_names, configure_logs_by_settings
 from sweep_tasks.metrics.samples import tally_scan
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.summary import IDLE, SPARK
@@ -53,7 +53,7 @@ def sweep(order: ScanJob, settings: Settings) -> LegacySummary:
     with acting_for(order.actor, order.reason), open_store(settings.store, settings) as store:
         legacy = LegacySweep(store, settings, clock, order.owner)
         run = _start(store, settings, legacy, order)
-        with at_work(run=run.id, table=str(order.table)):
+        with bind_log_names(run=run.id, table=str(order.table)):
             log.info("scan started", attempt=run.attempt, sweep_ts=run.horizon.sweep_ts, ranges=len(run.scan_ranges))
             with heartbeat(ScanLog(store, run, order.dry_run), spark.context):
                 summary = work_on_spark(spark, legacy, settings, run, order)

@@ -37,7 +37,7 @@ def _reason(given: str) -> str:
     return given and checked_reason(given)
 
 
-Reason = Annotated[str, AfterValidator(_reason)]
+JobReason = Annotated[str, AfterValidator(_reason)]
 """Why it is done, for the journal; empty if no reason was given."""
 
 
@@ -47,7 +47,7 @@ class SweepJob(SweepOrder):
     """The task attempt whose figures these are; counted once for each. A run of its own if not given."""
     actor: str | None = Field(default=None, kw_only=True)
     """The name in the journal; the user of the process if not given."""
-    reason: Reason = Field(default="", kw_only=True)
+    reason: JobReason = Field(default="", kw_only=True)
     journal_entry: int | None = Field(default=None, kw_only=True)
     """The entry of the run that this sweep is part of. The sweep records an entry of its own if there is none, or if
     that one does not say what the sweep does."""
@@ -94,7 +94,7 @@ class ScanJob(LegacyOrder):
     """The id of a run that is started; random if not given."""
     attempt: TaskAttempt | None = Field(default=None, kw_only=True)
     actor: str | None = Field(default=None, kw_only=True)
-    reason: Reason = Field(default="", kw_only=True)
+    reason: JobReason = Field(default="", kw_only=True)
 
     @property
     def counted_under(self) -> TaskAttempt:

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import frames, workers
 from spark_jobs.frames import ENTRIES, RESULTS, Cut, Windows, column_spans, cuts
-from spark_jobs.job import store_settings
-from spark_jobs.workers import DedicatedRow, Part, SharedPart, Worker, WorkerContext
+from spark_jobs.store_settings import WorkerStoreSettings
+from spark_jobs.workers import DedicatedRow, QueuePart, SharedPart, Worker, WorkerContext
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableRef
@@ -31,8 +31,8 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.work import ShardWork
-from sweep_tasks.tables.activity import Written
-from sweep_tasks.tables.deletions import Tally
+from sweep_tasks.tables.activity import WriteCounts
+from sweep_tasks.tables.deletions import DeleteTally
 
 PHASE, STEP = "sweepflow.phase", "sweepflow.step"
 """Properties of every Spark job, for readers of its event log."""
@@ -87,7 +87,7 @@ class TouchedCells:
         self._results.append(results)
 
     def count(self) -> frames.Touched:
-        return frames.touched(self._results) if self._results else frames.Touched(0, 0)
+        return frames.count_touched(self._results) if self._results else frames.Touched(0, 0)
 
     def unpersist(self) -> None:
         for results in self._results:
@@ -120,7 +120,7 @@ class OnSpark:
     ) -> None:
         self._work = work
         self._start_spark = spark
-        self._store_settings = store_settings(settings)
+        self._store_settings = WorkerStoreSettings.of(settings)
         self._counts_alone = touched is None
         self._touched = TouchedCells() if touched is None else touched
         self._workers: set[str] = set()
@@ -169,7 +169,7 @@ class OnSpark:
     def late(self, progress: int, protections: Protections) -> Iterator[WindowBatch]:
         """Read all late entries at once, as one batch without the partitions that have a blocked entry."""
         late = self._work.late_partitions(progress)
-        parts: list[Part] = [SharedPart(each, each * FINE - 1, (each + 1) * FINE) for each in late]
+        parts: list[QueuePart] = [SharedPart(each, each * FINE - 1, (each + 1) * FINE) for each in late]
         if self._work.some_came_late(progress):
             first = self._work.checked_from(progress)
             parts.append(SharedPart(fine(progress + 1), first - 1, progress + 1, only_undecided=True))
@@ -212,20 +212,20 @@ class OnSpark:
         self._windows = Windows(partitions, size, first=2 * self._cores)
         for partitions in self._windows:
             window = self._read(partitions, self._shared_parts(partitions, begin), begin, protections)
-            self._windows.held(window.entries)
+            self._windows.record_window(window.entries)
             window.over_cap = self._over_cap(window)
             try:
                 yield from self._cut(window, size)
             finally:
                 window.unpersist()
 
-    def _shared_parts(self, partitions: list[int], begin: int) -> list[Part]:
+    def _shared_parts(self, partitions: list[int], begin: int) -> list[QueuePart]:
         """Return at least one part for each core, so that a single partition keeps all workers busy."""
         columns = column_spans(-(-self._cores // len(partitions)))
         sweep_ts = self._sweep_ts
         return [SharedPart(each, begin, sweep_ts, span) for each in partitions for span in columns]
 
-    def _read(self, partitions: list[int], parts: list[Part], begin: int, protections: Protections) -> Window:
+    def _read(self, partitions: list[int], parts: list[QueuePart], begin: int, protections: Protections) -> Window:
         """Read shared rows, then the dedicated rows that they refer to, unless those were handled before."""
         context = self._context()
         frame, totals = self._entries(workers.reading(context, parts, protections), len(parts))
@@ -234,7 +234,7 @@ class OnSpark:
         if sum(row.references for row in totals):
             found = [Reference(*row) for row in frames.references(frame).collect()]
             window.references = tuple(sorted(found))
-            rows: list[Part] = [
+            rows: list[QueuePart] = [
                 DedicatedRow(*each) for each in self._rows_of(each for each in found if each.start > begin)
             ]
             if rows:
@@ -287,7 +287,7 @@ class OnSpark:
         count: int = sum(row.entries for row in totals)
         if sum(row.references for row in totals):
             found = [Reference(*row) for row in frames.references(frame).collect()]
-            rows: list[Part] = [DedicatedRow(*each) for each in self._rows_of(found)]
+            rows: list[QueuePart] = [DedicatedRow(*each) for each in self._rows_of(found)]
             count += sum(row.entries for row in self._entries(workers.counting(context, rows), len(rows))[1])
         return count
 
@@ -347,19 +347,19 @@ class OnSpark:
             results = results.persist(StorageLevel.DISK_ONLY)
             self._touched.add(results)
         self._describe(DELETING, "judging and deleting")
-        with self._work.timed(DELETING, within=True):
+        with self._work.time_phase(DELETING, within=True):
             totals = frames.totals(results).collect()
         counted, summary = self._work.counted, self._work.summary
         for row in totals:
             self._workers.add(row.worker)
             if row.table is not None:
-                counted.add_written({TableRef.stored(row.table): Written(row.writes, row.deletes)})
+                counted.add_written({TableRef.stored(row.table): WriteCounts(row.writes, row.deletes)})
                 continue
             summary.aborted_deletes += row.aborted_deletes
             summary.parked += row.parked
             summary.unparked += row.unparked
             if row.deleted:
-                counted.deleted.merge(Tally.of(json.loads(row.deleted)))
+                counted.deleted.merge(DeleteTally.of(json.loads(row.deleted)))
             if not several:
                 summary.range_deletes += row.range_deletes
                 summary.sentinels += row.sentinels
@@ -377,7 +377,7 @@ class OnSpark:
         """Read entries and keep them on disk: judging must not read the queue again."""
         frame = self._numbered(parts).mapInArrow(worker, frames.ddl(ENTRIES)).persist(StorageLevel.DISK_ONLY)
         self._describe(READING, f"reading {parts} parts of the queue")
-        with self._work.timed(READING, within=True):
+        with self._work.time_phase(READING, within=True):
             totals = frames.totals(frame).collect()
         self._workers.update(row.worker for row in totals)
         return frame, totals

@@ -27,17 +27,18 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import export_frames as frames
-from spark_jobs.export_frames import ExportContext, Part, reading
+from spark_jobs.export_frames import ExportContext, ExportPart, reading
 from spark_jobs.frames import ddl
-from spark_jobs.job import LazySpark, for_large_frames, run_job, store_settings
+from spark_jobs.job import LazySpark, for_large_frames, run_job
 from spark_jobs.orders import ExportOrder, ExportSummary
+from spark_jobs.store_settings import WorkerStoreSettings
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import BadValue, SnapshotSwept, UnknownTable
 from sweep_tasks.export.files import (
     Export,
+    ExportedCells,
     Manifest,
-    Written,
     chain,
     data_of,
     draft,
@@ -98,13 +99,13 @@ def _write_data(
         _check_readable(store, settings, tables, order.at)
         session = for_large_frames(spark())
         parts = _parts(store, tables, _tasks(session))
-    with _timed(seconds, "writing"):
-        now = _cells(session, ExportContext(store_settings(settings), order.at, parts))
+    with _time_step(seconds, "writing"):
+        now = _cells(session, ExportContext(WorkerStoreSettings.of(settings), order.at, parts))
         _write(_new_or_changed(session, now, before, tables), folder)
-    with _timed(seconds, "counting"):
+    with _time_step(seconds, "counting"):
         counts = frames.counts_by_table(frames.written(session, data_of(folder)))
     since = os.path.relpath(order.since, order.to) if order.since else None
-    in_order = {str(table): counts.get(str(table), Written(0, 0)) for table in sorted(tables)}
+    in_order = {str(table): counts.get(str(table), ExportedCells(0, 0)) for table in sorted(tables)}
     return Manifest(order.at, order.tables, in_order, since)
 
 
@@ -157,9 +158,9 @@ def _check_readable(store: Store, settings: Settings, tables: set[TableRef], at:
             snapshot.check_readable(table)
 
 
-def _parts(store: Store, tables: set[TableRef], tasks: int) -> list[Part]:
+def _parts(store: Store, tables: set[TableRef], tasks: int) -> list[ExportPart]:
     """Return the parts to read: as many for each table as there are tasks, so that every task stays busy."""
-    return [Part(str(table), each) for table in sorted(tables) for each in store.scan_ranges(table, tasks)]
+    return [ExportPart(str(table), each) for table in sorted(tables) for each in store.scan_ranges(table, tasks)]
 
 
 # --- frames ---------------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def summary_of(export: Export, seconds: dict[str, float], *, made: bool) -> Expo
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+def _time_step(seconds: dict[str, float], phase: str) -> Iterator[None]:
     began = time.perf_counter()
     yield
     seconds[phase] = time.perf_counter() - began

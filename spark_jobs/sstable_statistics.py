@@ -34,7 +34,7 @@ from spark_jobs.workers import Batches, Worker, report_errors
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.compaction.documents import Measurement
 from sweep_tasks.compaction.node_files import FileOutcome, Files, Measuring, RoundContext, measure_files
-from sweep_tasks.compaction.rounds import order_for
+from sweep_tasks.compaction.rounds import create_context
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.logs import configure_logs_by_settings
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def measure(job: MeasureJob, settings: Settings) -> Measurement:
     spark = LazySpark("sstable_statistics")
-    measured = measure_files(_order(job, settings), settings, with_spark(spark))
+    measured = measure_files(_context(job, settings), settings, with_spark(spark))
     spark.stop()
     return measured
 
@@ -62,8 +62,8 @@ def measure(job: MeasureJob, settings: Settings) -> Measurement:
 def with_spark(spark: Callable[[], SparkSession]) -> Measuring:
     """Return a function that measures all files at once with Spark, keeps the results on disk, and yields them."""
 
-    def measured(order: RoundContext, files: Files) -> Iterator[FileOutcome]:
-        kept = _outcomes(spark(), order, files).persist(StorageLevel.DISK_ONLY)
+    def measured(context: RoundContext, files: Files) -> Iterator[FileOutcome]:
+        kept = _outcomes(spark(), context, files).persist(StorageLevel.DISK_ONLY)
         try:
             kept.count()
             for row in kept.toLocalIterator():
@@ -74,27 +74,27 @@ def with_spark(spark: Callable[[], SparkSession]) -> Measuring:
     return measured
 
 
-def _outcomes(spark: SparkSession, order: RoundContext, files: Files) -> DataFrame:
+def _outcomes(spark: SparkSession, context: RoundContext, files: Files) -> DataFrame:
     numbers = spark.range(0, len(files), 1, len(files))
-    return numbers.mapInArrow(measuring(order, files), ddl(STATISTICS))
+    return numbers.mapInArrow(measuring(context, files), ddl(STATISTICS))
 
 
-def measuring(order: RoundContext, files: Files) -> Worker:
+def measuring(context: RoundContext, files: Files) -> Worker:
     """Return a worker for a frame of numbers, each the index of a file. It yields the outcome for each file."""
 
     @report_errors
     def measure(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                outcome = order.measure(*files[number])
+                outcome = context.measure(*files[number])
                 yield pa.RecordBatch.from_pylist([outcome._asdict()], schema=_STATISTICS)
 
     return measure
 
 
-def _order(job: MeasureJob, settings: Settings) -> RoundContext:
+def _context(job: MeasureJob, settings: Settings) -> RoundContext:
     if job.node is not None:
-        return order_for(settings, job.node, list(job.tables))
+        return create_context(settings, job.node, list(job.tables))
     tables = [PhysicalTable(*_parts(name), _given("gc_grace_s", job.gc_grace_s), {}) for name in job.tables]
     return RoundContext(
         node=Node("files", _given("data", job.data or None), HERE, Tools(tuple(shlex.split(job.sstabledump)))),

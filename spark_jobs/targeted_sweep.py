@@ -32,12 +32,12 @@ from sweep_tasks.connections import open_store
 from sweep_tasks.journal.actors import acting_for
 from sweep_tasks.journal.journal import Act, Journal
 from sweep_tasks.journal.safeguards import record_lowered
-from sweep_tasks.logs import at_work, configure_logs_by_settings
+from sweep_tasks.logs import bind_log_names, configure_logs_by_settings
 from sweep_tasks.metrics.samples import tally_sweep
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.run import covers, outcome, record_sweep
+from sweep_tasks.sweep.run import SweepIntent, outcome, record_sweep
 from sweep_tasks.sweep.summary import IDLE, SPARK, LogEvery, Summary
 from sweep_tasks.tables.activity import Activity
 
@@ -60,7 +60,7 @@ def sweep(order: SweepJob, settings: Settings) -> Summary:
         options = replace(order.options(settings), batch=settings.spark_batch_entries, listener=progress)
         shard = spark_sweep(spark, store, settings, order.strategy, order.shard, horizon, clock, options)
         with _record_unless_part_of_run(order, store, settings, clock, horizon) as act:
-            names = at_work(run=attempt.run, strategy=order.strategy.value, shard=order.shard)
+            names = bind_log_names(run=attempt.run, strategy=order.strategy.value, shard=order.shard)
             with names, heartbeat(progress, spark.context):
                 summary = shard.run()
             act.add(**outcome([summary]))
@@ -89,7 +89,10 @@ def _is_recorded(order: SweepJob, store: Store, settings: Settings) -> bool:
         return False
     journal = Journal(store)
     entry = journal.entry(order.journal_entry)
-    return entry is not None and covers(entry, settings, order.strategy, order.shard) and not journal.outcome_of(entry)
+    intent = None if entry is None else SweepIntent.parse(entry)
+    if entry is None or intent is None or not intent.covers(settings, order.strategy, order.shard):
+        return False
+    return not journal.outcome_of(entry)
 
 
 if __name__ == "__main__":

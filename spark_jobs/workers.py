@@ -21,15 +21,14 @@ import mmh3
 import pyarrow as pa
 
 from spark_jobs.frames import ENTRIES, RESULTS
+from spark_jobs.store_settings import WorkerStoreSettings
 from sweep_tasks.clock import StandingClock
-from sweep_tasks.config import load_settings
-from sweep_tasks.connections import borrowed_store
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.orders import ErrorDocument
-from sweep_tasks.processes import collected_seldom
+from sweep_tasks.processes import collect_garbage_seldom
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.parking import Parking, Quarantine, Quarantined
 from sweep_tasks.queue.reader import QueueReader, RawEntry, Reference
@@ -38,7 +37,7 @@ from sweep_tasks.sweep.actions import delete_aborted
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.rules import Entry, TableView, segment
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.transactions.outcomes import CommitTable
 
@@ -110,8 +109,7 @@ def report_errors(worker: Worker) -> Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    store: dict[str, Any]
-    """The settings that open the store."""
+    store: WorkerStoreSettings
     strategy: SweepStrategy
     shard: int
     horizon: Horizon
@@ -124,7 +122,7 @@ class WorkerContext:
 
     @contextmanager
     def open_task(self) -> Iterator[WorkerTask]:
-        with collected_seldom(), borrowed_store(load_settings(**self.store)) as store:
+        with collect_garbage_seldom(), self.store.borrow_store() as store:
             yield WorkerTask(self, store)
 
 
@@ -144,7 +142,7 @@ class DedicatedRow(NamedTuple):
     row: bytes
 
 
-Part = SharedPart | DedicatedRow
+QueuePart = SharedPart | DedicatedRow
 
 
 class WorkerTask:
@@ -159,7 +157,7 @@ class WorkerTask:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    def read(self, part: Part, protections: Protections) -> Iterator[pa.RecordBatch]:
+    def read(self, part: QueuePart, protections: Protections) -> Iterator[pa.RecordBatch]:
         """Yield the entries of a part, page by page, each with the outcome of its transaction; then the totals."""
         totals: Counter[str] = Counter()
         blocked: set[int] = set()
@@ -183,7 +181,7 @@ class WorkerTask:
             _ENTRIES, [{"worker": worker_name(), "first": first, "blocked": least_blocked, **_TOTALS, **totals}]
         )
 
-    def count(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def count(self, part: QueuePart) -> Iterator[pa.RecordBatch]:
         """Yield only the number of entries: the outcomes of entries after a blocked one are not needed."""
         entries = references = 0
         found: list[pa.RecordBatch] = []
@@ -197,7 +195,7 @@ class WorkerTask:
         yield from found
         yield rows_of(_ENTRIES, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}])
 
-    def _found(self, part: Part) -> Iterator[RawEntry | Reference]:
+    def _found(self, part: QueuePart) -> Iterator[RawEntry | Reference]:
         if isinstance(part, DedicatedRow):
             return self._reader.dedicated(part.start, part.row)
         return self._reader.shared(part.partition, part.after, part.before, part.columns)
@@ -245,7 +243,7 @@ class WorkerTask:
     def delete_aborted(self, found: tuple[int, set[int]]) -> Iterator[pa.RecordBatch]:
         context = self._context
         deleted = delete_aborted(self._store, self._view, context.strategy, context.shard, *found)
-        yield _totals(Summary(context.strategy, context.shard, 0), Counted(deleted=deleted))
+        yield _totals(Summary(context.strategy, context.shard, 0), SweepCounts(deleted=deleted))
 
     def quarantine(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         quarantine = Quarantine(self._store, TimestampService(self._store))
@@ -259,9 +257,9 @@ class WorkerTask:
             ]  # fmt: skip
             if not self._context.dry_run:
                 quarantine.add(found)
-        yield _totals(Summary(self._context.strategy, self._context.shard, 0), Counted())
+        yield _totals(Summary(self._context.strategy, self._context.shard, 0), SweepCounts())
 
-    def _results(self, summary: Summary, counted: Counted) -> Iterator[pa.RecordBatch]:
+    def _results(self, summary: Summary, counted: SweepCounts) -> Iterator[pa.RecordBatch]:
         if self._context.reports_cells and (counted.ranged or counted.sentinels):
             yield _cells(counted)
         yield _totals(summary, counted)
@@ -271,10 +269,10 @@ class WorkerTask:
                 _RESULTS, [{"worker": worker_name(), "table": name, **found._asdict()} for name, found in tables]
             )
 
-    def _judge(self) -> tuple[Judge, Summary, Counted]:
+    def _judge(self) -> tuple[Judge, Summary, SweepCounts]:
         context = self._context
         summary = Summary(context.strategy, context.shard, context.horizon.sweep_ts, context.dry_run)
-        counted = Counted()
+        counted = SweepCounts()
         parking = Parking(self._store, TimestampService(self._store), context.strategy, context.shard)
         clock = StandingClock(context.now_ms)
         judge = Judge(self._store, context.strategy, self._view, parking, clock, context.grace_s, summary, counted)
@@ -284,12 +282,12 @@ class WorkerTask:
 # --- the functions that Spark calls ---------------------------------------------------------------------------------
 
 
-def reading(context: WorkerContext, parts: list[Part], protections: Protections) -> Worker:
+def reading(context: WorkerContext, parts: list[QueuePart], protections: Protections) -> Worker:
     """Return a worker for a frame of numbers, each the index of a part."""
     return _one_by_one(context, parts, lambda task, part: task.read(part, protections))
 
 
-def counting(context: WorkerContext, parts: list[Part]) -> Worker:
+def counting(context: WorkerContext, parts: list[QueuePart]) -> Worker:
     return _one_by_one(context, parts, WorkerTask.count)
 
 
@@ -364,7 +362,7 @@ def _decoded_entries(batch: pa.RecordBatch) -> Iterator[Entry]:
         yield Entry(tables[table], table_id, Cell(row, column), start, commit, delete)
 
 
-def _cells(counted: Counted) -> pa.RecordBatch:
+def _cells(counted: SweepCounts) -> pa.RecordBatch:
     ranged, sentinels = set(counted.ranged), set(counted.sentinels)
     cells = list(ranged | sentinels)
     return pa.RecordBatch.from_arrays(
@@ -378,7 +376,7 @@ def _cells(counted: Counted) -> pa.RecordBatch:
     )
 
 
-def _totals(summary: Summary, counted: Counted) -> pa.RecordBatch:
+def _totals(summary: Summary, counted: SweepCounts) -> pa.RecordBatch:
     totals = {
         "worker": worker_name(),
         "range_deletes": len(counted.ranged),

@@ -224,7 +224,7 @@ class Database:
     # --- diagnosis ------------------------------------------------------------------------------------------------
 
     def status(self) -> Status:
-        """Return how far the store is swept, what is behind, and what to do about it."""
+        """Return up to when the store is swept, what is behind, and what to do about it."""
         return read_status(self._store, self.settings, self._clock)
 
     @overload

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.processes import in_each_process
+from sweep_tasks.processes import call_in_each_process
 from sweep_tasks.store import StoreLocation, location
 from sweep_tasks.store.contract import Store
 
@@ -23,14 +23,14 @@ def open_store(url: str, settings: Settings) -> Store:
 
 
 @contextmanager
-def borrowed_store(settings: Settings) -> Iterator[Store]:
+def borrow_store(settings: Settings) -> Iterator[Store]:
     """Lend a store to a short task.
 
     Connecting to a cluster can take longer than the task itself, so the connection is kept for the next task of this
     process.
     """
     if StoreLocation.parse(settings.store).is_slow_to_open:
-        with _KEPT.borrowed(settings) as store:
+        with _KEPT.borrow(settings) as store:
             yield store
     else:
         with open_store(settings.store, settings) as store:
@@ -46,7 +46,7 @@ class _Kept:
         self._opening = threading.Lock()
         self._store: Store | None = None
 
-    def opened(self) -> Store:
+    def open(self) -> Store:
         """Return the store. The first user opens it, and the others wait for that."""
         with self._opening:
             if self._store is None:
@@ -65,7 +65,7 @@ class KeptStores:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        in_each_process(self, KeptStores._reset)
+        call_in_each_process(self, KeptStores._reset)
 
     def _reset(self) -> None:
         """Start empty in a forked child: the users of the stores are threads of its parent."""
@@ -73,13 +73,13 @@ class KeptStores:
         self._kept: dict[Settings, _Kept] = {}
 
     @contextmanager
-    def borrowed(self, settings: Settings) -> Iterator[Store]:
+    def borrow(self, settings: Settings) -> Iterator[Store]:
         with self._lock:
             kept = self._kept.pop(settings, None) or _Kept(settings)
             self._kept[settings] = kept  # moved to the end: most recently used
             kept.users += 1
         try:
-            yield kept.opened()
+            yield kept.open()
         finally:
             with self._lock:
                 kept.users -= 1

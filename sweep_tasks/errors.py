@@ -54,6 +54,8 @@ EXITS_BY_CODE = {
     "journal_broken": EXIT_ATTENTION,
 }
 """The exit code of each error code. A code that is not listed has the exit code of its kind."""
+EXITS_BY_VERDICT = {"ok": 0, "attention": EXIT_ATTENTION, "behind": EXIT_BEHIND}
+"""The exit code of `sweepflow status`."""
 
 
 class SweepflowError(Exception):

@@ -22,7 +22,7 @@ EXTRAS = {
 
 
 @contextmanager
-def extras_named() -> Iterator[None]:
+def name_missing_extra() -> Iterator[None]:
     """Turn the error about a missing package into one that names its extra."""
     try:
         yield

@@ -82,7 +82,7 @@ def guard_logs() -> None:
 
 
 @contextmanager
-def at_work(**names: Any) -> Iterator[None]:
+def bind_log_names(**names: Any) -> Iterator[None]:
     """Bind names, such as run, strategy and shard, to every log line of this block."""
     guard_logs()
     with structlog.contextvars.bound_contextvars(**names):

@@ -19,13 +19,13 @@ from weakref import WeakKeyDictionary
 # creates it in one method, which is called again in every child before any other code runs there.
 # ---------------------------------------------------------------------------------------------------------------------
 
-Owner = TypeVar("Owner")
+T = TypeVar("T")
 
 _generation = 0
 _methods: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
 
 
-def in_each_process(owner: Owner, prepare: Callable[[Owner], None]) -> None:
+def call_in_each_process(owner: T, prepare: Callable[[T], None]) -> None:
     """Call a method of an object now, and again in every child that is forked while the object lives."""
     prepare(owner)
     _methods[owner] = prepare
@@ -76,14 +76,14 @@ _EVERY_CHILD = {
     "PATH": "where programs are found",
     "LD_LIBRARY_PATH": "where their libraries are found",
     "HOME": "where programs keep their own settings",
-    "USER": "which user some of them act as",
+    "USER": "the user that they run as",
     "LOGNAME": "the same",
     "LANG": "their language and encoding",
     "LANGUAGE": "the same",
     "LC_*": "the same",
-    "TZ": "the time zone they show",
+    "TZ": "the time zone that they show times in",
     "TMPDIR": "where temporary files are written",
-    "JAVA_HOME": "which Java it is",
+    "JAVA_HOME": "which Java is used",
     "JAVA_TOOL_OPTIONS": "what Java needs on this machine, such as certificates",
     "JDK_JAVA_OPTIONS": "the same",
     "PYTHON*": "what Python needs on this machine",
@@ -98,21 +98,21 @@ _MORE = {
         "M2_*": "the same",
     },
     Needs.NODE_TOOL: {
-        "CASSANDRA_*": "where Cassandra's tools find the rest of it",
-        "JVM_OPTS": "what its scripts give to Java",
+        "CASSANDRA_*": "where Cassandra is installed",
+        "JVM_OPTS": "the options that its scripts pass to Java",
         "MAX_HEAP_SIZE": "the same",
         "SSH_*": "the agent that holds the keys for ssh",
         "KUBE*": "which cluster kubectl uses, and how",
         "DOCKER_*": "which daemon docker uses",
         "COMPOSE_*": "which file docker compose reads",
-        "XDG_*": "where these keep their own settings",
+        "XDG_*": "where these programs keep their settings",
     },
     Needs.EXECUTOR: {
         "PYSPARK_*": "which Python they run",
         "SWEEPFLOW_CONFIG": "where the settings are",
         "SWEEPFLOW_STORE": "which store they open",
         "SWEEPFLOW_SQLITE_*": "how",
-        "SWEEPFLOW_CASSANDRA_*": "how, and with which login: a task is not given that, it would show in Spark's pages",
+        "SWEEPFLOW_CASSANDRA_*": "how, and with which login, which is not sent to a task: Spark's pages would show it",
     },
     Needs.SPARK: {
         "SPARK_*": "what Spark needs on this machine or cluster",
@@ -121,7 +121,7 @@ _MORE = {
         "YARN_*": "the same",
         "KUBE*": "the same",
         "KRB5*": "how it logs in there",
-        "SWEEPFLOW_*": "its jobs are ours, and load these settings",
+        "SWEEPFLOW_*": "the settings, which our jobs load",
     },
     Needs.AIRFLOW: {
         "AIRFLOW_*": "its own settings and connections",
@@ -181,7 +181,7 @@ _SELDOM = (100_000, 50, 50)
 
 
 @contextmanager
-def collected_seldom() -> Iterator[None]:
+def collect_garbage_seldom() -> Iterator[None]:
     """Collect garbage seldom in this process until the block ends. A higher threshold, or none, stays as it is."""
     before = gc.get_threshold()
     if 0 < before[0] < _SELDOM[0]:

@@ -62,36 +62,43 @@ def is_retryable(error: BaseException) -> bool:
 
 
 JOURNAL = RetryRule(0.002, 1.0, attempts=100, random_share=1.0)
+"""Appending an entry to the journal, which other processes append to as well."""
 PROTECTIONS = RetryRule(0.004, 1.0, attempts=60, random_share=1.0)
+"""Changing the row of all protection records."""
 RUN_TOTALS = RetryRule(0.004, 1.0, attempts=60, random_share=1.0)
+"""Adding the figures of a run to the totals."""
 TRANSACTION = RetryRule(0.005, 1.0, random_share=1.0)
-"""Attempts: setting `transaction_attempts`."""
+"""Running a transaction again after a conflict. Attempts: setting `transaction_attempts`."""
 UNFINISHED_WRITER = RetryRule(0.001, 0.1)
-"""Until setting `writer_wait_s` has passed."""
+"""Checking whether a writer has committed, until setting `writer_wait_s` has passed."""
 ANNOUNCED_TABLE = RetryRule(0.001, 0.1)
+"""Checking whether an announced truncation or drop is decided, until setting `emptying_wait_s` has passed."""
 CASSANDRA_REQUEST = RetryRule(0.1, 3.0, random_share=0.5)
-"""Attempts: setting `cassandra_attempts`."""
+"""A request to Cassandra. Attempts: setting `cassandra_attempts`."""
 SCANNED_PAGE = RetryRule(0.5, 30.0, attempts=8)
+"""Reading a page of a table scan, each time with half its size."""
 OWNER = RetryRule(0.5, 1.0, attempts=3)
+"""Asking the owner of a protection."""
 ALERT = RetryRule(0.5, 4.0, random_share=1.0)
-"""Attempts: setting `alert_attempts`."""
+"""Sending an alert. Attempts: setting `alert_attempts`."""
 
 REGISTER_UPDATE = RetryRule(0, 0, attempts=1_000)
-"""At once: each failed attempt means that another writer has succeeded."""
+"""Changing a register by compare-and-set, without a pause: each failed attempt means that another writer succeeded."""
 UNANSWERED_UPDATE = RetryRule(0, 0, attempts=5)
-"""Of an update on Cassandra whose answer was lost. Each attempt waits for its own timeout."""
+"""An update on Cassandra whose answer was lost. Each attempt waits for its own timeout."""
 UNKNOWN_TABLE = RetryRule(0.25, 0.25, attempts=20)
-"""A node of Cassandra learns of a new table a moment later than the others."""
+"""Using a new table on a node of Cassandra that does not know it yet."""
 PROTECTED_NOW = RetryRule(0, 0, attempts=5)
-"""Of a protection at a fresh timestamp: a sweep may publish in between, or a table may be emptied."""
+"""Protecting a fresh timestamp: a sweep may publish in between, or a table may be emptied."""
 EMPTIED_TABLE = RetryRule(0, 0, attempts=5)
-"""Of a truncation or drop that others roll back."""
+"""A truncation or drop that other processes roll back."""
 SETTINGS_IN_FORCE = RetryRule(0, 0, attempts=5)
-"""Of the record of the settings, which several processes may write at once."""
+"""Recording the settings in force, which several processes may do at once."""
 SCANNED_RANGE = RetryRule(0, 0, attempts=2)
-"""The most attempts of a request of a scan on Spark: a page that times out is read again with half its size."""
+"""A request of a scan on Spark: few attempts, since a page that times out is read again with half its size."""
 MACHINE_SLOT = RetryRule(0.5, 0.5)
-"""Until another task of this machine ends."""
+"""Checking for a free slot of this machine, until another task ends."""
 AIRFLOW_LOGIN = RetryRule(0, 0, attempts=2)
-"""Of a request that Airflow answers with 401: once more after a new login."""
+"""A request that Airflow answers with 401: once more after a new login."""
 LOCAL_AIRFLOW = RetryRule(1.0, 1.0, attempts=5)
+"""A request to the local Airflow."""

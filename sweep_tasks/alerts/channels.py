@@ -211,7 +211,7 @@ class Webhook:
         trusted = _trusted(self._settings)
         try:
             request = self._request(alert)
-            with _address_kept_secret(), asyncio.Runner(loop_factory=_LookupsInOwnThreads) as loop:
+            with _hide_address_in_logs(), asyncio.Runner(loop_factory=_LookupsInOwnThreads) as loop:
                 loop.run(self._post(request, trusted))
         except httpx.InvalidURL:
             raise NotDelivered(
@@ -327,8 +327,8 @@ logging.getLogger("httpx").addFilter(lambda _: not _address_is_secret.get())
 
 
 @contextmanager
-def _address_kept_secret() -> Iterator[None]:
-    """httpx logs the address of every request, and the address of a webhook is a secret."""
+def _hide_address_in_logs() -> Iterator[None]:
+    """Drop the log lines of httpx in this block: they name the address of the webhook, which is a secret."""
     token = _address_is_secret.set(True)
     try:
         yield

@@ -22,7 +22,7 @@ from sweep_tasks.store.contract import Change, Store
 from sweep_tasks.store.schema import ALERTS
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which runs have been alerted about, so that each alert is sent once.
+# The runs for which alerts were sent, so that each alert is sent once.
 #
 # A callback may run twice (after a lost heartbeat), and different processes report the failure and the missed deadline
 # of one run. So a process claims the run in the store before it sends, and one of them wins. The claim lasts two
@@ -34,7 +34,7 @@ CLAIM_MS = 120_000
 _SENT = b"sent"
 
 
-class Claim:
+class AlertClaim:
     """The right to send one alert."""
 
     def __init__(self, alert: Alert) -> None:
@@ -57,7 +57,7 @@ class Claim:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Which problems were alerted about lately.
+# The problems for which alerts were sent recently.
 #
 # A protection without an owner is found again in every run, every ten minutes. The run fails each time; an alert is
 # sent the first time, for a new problem beside it, and again after `protection_alert_again_s`. The same holds for a
@@ -77,7 +77,7 @@ def send_if_new(about: Collection[str], send: Callable[[], bool], dag_id: str = 
             claims = [_claim(dag_id, each) for each in about] if again_s else []
             new = [claim for claim in claims if claim.take(store)]
             if claims and not new:
-                log.info("all of these problems were alerted about already", code="already_sent")
+                log.info("alerts about all of these problems were sent already", code="already_sent")
                 return
             out = send()
             for claim in new:
@@ -91,8 +91,8 @@ def send_if_new(about: Collection[str], send: Callable[[], bool], dag_id: str = 
         send()
 
 
-def _claim(dag_id: str, about: str) -> Claim:
-    return Claim(Alert(dag_id, about, AlertKind.NEEDS_ATTENTION, "needs attention", "", ""))
+def _claim(dag_id: str, about: str) -> AlertClaim:
+    return AlertClaim(Alert(dag_id, about, AlertKind.NEEDS_ATTENTION, "needs attention", "", ""))
 
 
 def _again_s(dag_id: str, settings: Settings) -> int:
@@ -126,10 +126,10 @@ def send_once(alert: Alert) -> bool:
             field=error.field,
         )
         return False
-    claim = Claim(alert)
+    claim = AlertClaim(alert)
     mine = _in_store(settings, claim.take)
     if mine is False:
-        log.info(f"{alert.key} was alerted about already", code="already_sent", alert=alert.key)
+        log.info(f"the alert about {alert.key} was sent already", code="already_sent", alert=alert.key)
         return False
     out = _send(alert if mine else replace(alert, note=MAY_COME_TWICE), settings)
     if mine:

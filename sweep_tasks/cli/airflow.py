@@ -20,7 +20,7 @@ from sweep_tasks.errors import AirflowNotReady, BadValue
 from sweep_tasks.extras import require
 from sweep_tasks.local.airflow import LocalAirflow
 from sweep_tasks.orchestration.names import SCHEDULED, TARGETED_SWEEP, dag_folder
-from sweep_tasks.orchestration.pools import pools_document
+from sweep_tasks.orchestration.pools import PoolProperties, pools_document
 from sweep_tasks.processes import Needs, inherited_environment
 from sweep_tasks.store import initialise_store
 
@@ -62,7 +62,7 @@ def pools(
         )
 
 
-def _write(file: Path, document: dict[str, dict[str, object]]) -> None:
+def _write(file: Path, document: dict[str, PoolProperties]) -> None:
     try:
         file.write_text(json.dumps(document, indent=2) + "\n")
     except OSError as error:

@@ -13,7 +13,7 @@ from sweep_tasks.cli.options import DryRunOption, JsonOption, ReasonOption, Stor
 from sweep_tasks.clock import Clock, SystemClock, from_ms
 from sweep_tasks.coordination.clock_history import ClockHistory, check_not_ahead
 from sweep_tasks.coordination.clock_problems import ClockProblem, clock_problems
-from sweep_tasks.coordination.clock_samples import ClockRecord, Refused
+from sweep_tasks.coordination.clock_samples import ClockRecord, RefusedSample
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue, NotFound
 from sweep_tasks.journal.actors import acting_for
@@ -103,7 +103,7 @@ def discard(
         )
 
 
-def _pending(record: ClockRecord | None, host: str | None) -> Refused:
+def _pending(record: ClockRecord | None, host: str | None) -> RefusedSample:
     pending = record.pending() if record else []
     found = [each for each in pending if host in (None, each.uptime.host)]
     if not found:

@@ -28,7 +28,7 @@ from sweep_tasks.clock import to_ms
 from sweep_tasks.config import Settings, check_variables, load_settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import EXIT_DEFECT, EXIT_FAILED, BadValue, SweepflowError
-from sweep_tasks.extras import extras_named
+from sweep_tasks.extras import name_missing_extra
 from sweep_tasks.logs import configure_logs
 from sweep_tasks.store import Store
 from sweep_tasks.texts import printable, printable_lines
@@ -121,7 +121,7 @@ def command(
     configure_logs()
     try:
         check_variables()
-        with extras_named():
+        with name_missing_extra():
             yield run
     except SweepflowError as error:
         print_error(run.as_json, error)
@@ -169,7 +169,7 @@ def print_error(as_json: bool, error: SweepflowError) -> None:
 # A line on stderr for each step that is done, and in a terminal a moving line for the current step.
 
 
-class Step:
+class ProgressStep:
     """A step of a long command. `done` is printed instead of its name when it has ended."""
 
     def __init__(self, bar: Progress, name: str, total: float | None) -> None:
@@ -177,7 +177,7 @@ class Step:
         self._task = bar.add_task(name, total=total)
         self.done = name
 
-    def reach(self, completed: float) -> None:
+    def advance_to(self, completed: float) -> None:
         self._bar.update(self._task, completed=completed)
 
     def now(self, doing: str) -> None:
@@ -192,7 +192,7 @@ class Steps:
         self._console.print(line)
 
     @contextmanager
-    def step(self, name: str, total: float | None = None) -> Iterator[Step]:
+    def step(self, name: str, total: float | None = None) -> Iterator[ProgressStep]:
         """Show a step while the block runs. `total` is what it counts up to; None if that is not known."""
         began = time.perf_counter()
         columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn()] if total else [])]
@@ -202,7 +202,7 @@ class Steps:
         with Progress(
             *columns, TimeElapsedColumn(), console=self._console, transient=True, disable=not interactive
         ) as bar:
-            step = Step(bar, name, total)
+            step = ProgressStep(bar, name, total)
             yield step
         self.say(f"[green]✓[/] {step.done} [dim]({time.perf_counter() - began:.1f} s)[/]")
 

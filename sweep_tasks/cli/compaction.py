@@ -24,7 +24,7 @@ from sweep_tasks.sstables.statistics import Reads, thresholds_in
 from sweep_tasks.sstables.statistics_file import read_statistics
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Size
-from sweep_tasks.tables.deletions import Deletions, Kind
+from sweep_tasks.tables.deletions import DeleteKind, Deletions
 
 # ---------------------------------------------------------------------------------------------------------------------
 # `sweepflow compaction vacuum`: for SQLite, which has free pages instead of tombstones.
@@ -55,9 +55,9 @@ def vacuum(
                 run.confirm(f"{_COSTS[how]}. Continue?", yes)
             vacuumed = found.vacuum() if not dry_run and before.free else None
             after = vacuumed.after if vacuumed else before
-            done = Vacuumed.of(how, before, after, dry_run, waiting=bool(vacuumed and vacuumed.waiting))
+            done = VacuumResult.of(how, before, after, dry_run, waiting=bool(vacuumed and vacuumed.waiting))
         elif can.tombstones is None:
-            done = Vacuumed.of(None, None, None, dry_run)
+            done = VacuumResult.of(None, None, None, dry_run)
         else:
             raise BadValue("store", _elsewhere(run.store), reason="has_tombstones")
         run.answer(asdict(done), lambda out: _print(out, done))
@@ -68,7 +68,7 @@ def _elsewhere(store: Store) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuumed:
+class VacuumResult:
     """The answer of the command. Its fields are the keys of the JSON document."""
 
     tombstones: int
@@ -83,7 +83,7 @@ class Vacuumed:
     @classmethod
     def of(
         cls, how: str | None, before: Size | None, after: Size | None, dry_run: bool, waiting: bool = False
-    ) -> Vacuumed:
+    ) -> VacuumResult:
         return cls(
             tombstones=0,
             how=how,
@@ -95,7 +95,7 @@ class Vacuumed:
         )
 
 
-def _print(out: Console, done: Vacuumed) -> None:
+def _print(out: Console, done: VacuumResult) -> None:
     if done.how is None:
         out.print("a store in memory has no tombstones and no file: nothing to compact, nothing to vacuum")
         return
@@ -180,9 +180,9 @@ def _find_and_record(
         yield SweptTable(
             table=str(each),
             since=from_ms(swept.left.since_ms).to_date_string(),
-            ranges=deleted[Kind.RANGES].deleted,
-            versions=deleted[Kind.VERSIONS].deleted,
-            sentinels=deleted[Kind.SENTINELS].deleted,
+            ranges=deleted[DeleteKind.RANGES].deleted,
+            versions=deleted[DeleteKind.VERSIONS].deleted,
+            sentinels=deleted[DeleteKind.SENTINELS].deleted,
             gc_grace_s=physical[each].gc_grace_s,
             dense=tuple(described(swept, len(swept.dense))),
         )

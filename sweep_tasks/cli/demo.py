@@ -23,15 +23,15 @@ from sweep_tasks.demo.engines import (
     ENDED,
     OTHER_TASKS,
     TaskChange,
+    run_airflow,
     run_dag,
-    running_airflow,
     sweep_by_spark,
     sweep_here,
     sweep_tasks,
 )
 from sweep_tasks.demo.measure import Measured, measure
 from sweep_tasks.demo.report import DemoReport, report_on, show
-from sweep_tasks.demo.workload import DEFAULT_FOLDER, MINUTES, Loaded, Place, load
+from sweep_tasks.demo.workload import DEFAULT_FOLDER, MINUTES, DemoFolder, Loaded, load
 from sweep_tasks.errors import BadValue
 from sweep_tasks.extras import require
 from sweep_tasks.local.airflow import LocalAirflow
@@ -45,12 +45,12 @@ from sweep_tasks.store import Store
 from sweep_tasks.store.sqlite import SQLiteStore
 from sweep_tasks.sweep.summary import Summary
 
-Document = dict[str, Any]
-Sweep = Callable[[Store, Settings, Steps], list[Summary]]
+JsonObject = dict[str, Any]
+SweepFunction = Callable[[Store, Settings, Steps], list[Summary]]
 _SHOWN_STATES = ("running", "up_for_retry")
 
 
-class EngineName(StrEnum):
+class DemoEngine(StrEnum):
     SPARK = "spark"
     LOCAL = "local"
 
@@ -61,8 +61,8 @@ def demo(
         DEFAULT_FOLDER
     ),
     engine: Annotated[
-        EngineName, typer.Option(help="spark: a job for each strategy and shard; local: this process.")
-    ] = EngineName.SPARK,
+        DemoEngine, typer.Option(help="spark: a job for each strategy and shard; local: this process.")
+    ] = DemoEngine.SPARK,
     shards: Annotated[int, typer.Option(min=1, max=MAX_SHARDS, help="Queues of each strategy.")] = 2,
     airflow: Annotated[
         bool, typer.Option("--airflow", help="Sweep by a run of the targeted_sweep DAG, in a temporary Airflow.")
@@ -78,13 +78,13 @@ def demo(
     """Fill a new store with six hours of a shop's history, sweep it, and report what was removed, what stays, and
     why."""
     with command(ctx, None, as_json) as run:
-        if airflow and engine is EngineName.LOCAL:
+        if airflow and engine is DemoEngine.LOCAL:
             raise BadValue("engine", "Airflow's tasks run on Spark; leave out --engine or --airflow")
-        if engine is EngineName.SPARK and not only_load:
+        if engine is DemoEngine.SPARK and not only_load:
             check_java()
         if one_behind and not only_load:
             raise BadValue("one_behind", "needs --only-load; give both options")
-        place = Place(folder)
+        place = DemoFolder(folder)
         settings = load_settings(store=place.url, shards=shards)
         steps = Steps()
         if only_load:
@@ -103,7 +103,7 @@ def check_java() -> None:
         raise problem
 
 
-def _only_load(place: Place, settings: Settings, steps: Steps, one_behind: bool) -> Document:
+def _only_load(place: DemoFolder, settings: Settings, steps: Steps, one_behind: bool) -> JsonObject:
     """Create the store unless it exists. Its open transaction ends with this process."""
     new = not place.exists()
     if new:
@@ -128,7 +128,7 @@ def _sweep_but_one(store: Store, settings: Settings, steps: Steps) -> None:
         step.done = f"{len(summaries)} shards are swept; {left[0]} shard {left[1]} is behind"
 
 
-def _open_new_store(place: Place, settings: Settings, steps: Steps) -> Store:
+def _open_new_store(place: DemoFolder, settings: Settings, steps: Steps) -> Store:
     """Create the store again and open it. A power failure may destroy it, which is fine for a demo and much faster."""
     if place.recreate(settings):
         steps.say(f"{place.url} is from an earlier demo and is replaced")
@@ -138,7 +138,7 @@ def _open_new_store(place: Place, settings: Settings, steps: Steps) -> Store:
 def load_history(store: Store, settings: Settings, steps: Steps, business_every: int = 1) -> Loaded:
     with steps.step(f"writing {MINUTES // 60} hours of a shop's history", total=MINUTES) as step:
         loaded = load(
-            store, settings, SystemClock(), settings.shards, business_every=business_every, on_minute=step.reach
+            store, settings, SystemClock(), settings.shards, business_every=business_every, on_minute=step.advance_to
         )
         step.done = (
             f"{MINUTES // 60} hours of a shop's history: {loaded.transactions:,} transactions, {loaded.writes:,} writes"
@@ -146,7 +146,7 @@ def load_history(store: Store, settings: Settings, steps: Steps, business_every:
     return loaded
 
 
-def _run_demo(place: Place, settings: Settings, steps: Steps, sweep: Sweep) -> DemoReport:
+def _run_demo(place: DemoFolder, settings: Settings, steps: Steps, sweep: SweepFunction) -> DemoReport:
     with _open_new_store(place, settings, steps) as store:
         loaded = load_history(store, settings, steps)
         try:
@@ -182,18 +182,18 @@ def _sweep_on_spark(store: Store, settings: Settings, steps: Steps) -> list[Summ
     with steps.step("Spark", total=total) as step:
         for summary in sweep_by_spark(settings, step.now):
             summaries.append(summary)
-            step.reach(len(summaries))
+            step.advance_to(len(summaries))
         step.done = f"{total} Spark jobs, one for each strategy and shard"
     return summaries
 
 
 @contextmanager
-def _start_airflow(settings: Settings, steps: Steps) -> Iterator[Sweep]:
+def _start_airflow(settings: Settings, steps: Steps) -> Iterator[SweepFunction]:
     """Start Airflow before anything else: its folder may be in use, and then the store must not be replaced."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as until_the_end:
         with steps.step("starting Airflow") as step:
-            airflow = until_the_end.enter_context(running_airflow(AIRFLOW_FOLDER, settings, step.now))
+            airflow = until_the_end.enter_context(run_airflow(AIRFLOW_FOLDER, settings, step.now))
             step.done = "Airflow is up: API server, scheduler, dag processor, triggerer"
         try:
             yield functools.partial(sweep_by_airflow, airflow)
@@ -216,7 +216,7 @@ def sweep_by_airflow(
         def on_change(task: str, state: str) -> None:
             if state in ENDED:
                 ended.add(task)
-                step.reach(len(ended))
+                step.advance_to(len(ended))
             if state in ENDED or state in _SHOWN_STATES:
                 steps.say(f"    {task} {state.replace('_', ' ')}")
 
@@ -225,7 +225,7 @@ def sweep_by_airflow(
     return summaries
 
 
-_ENGINES: dict[EngineName, Sweep] = {EngineName.LOCAL: _sweep_locally, EngineName.SPARK: _sweep_on_spark}
+_ENGINES: dict[DemoEngine, SweepFunction] = {DemoEngine.LOCAL: _sweep_locally, DemoEngine.SPARK: _sweep_on_spark}
 
 
 def _show(out: Console, report: DemoReport) -> None:

@@ -38,7 +38,7 @@ def password() -> str:
 
 
 def signing_key() -> str:
-    """Return as many random bytes as the signature has (HS512)."""
+    """Return a random key of the length of the signatures (HS512)."""
     return secrets.token_urlsafe(48)
 
 

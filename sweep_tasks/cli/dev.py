@@ -323,7 +323,7 @@ def down(
 ) -> None:
     """Stop the Cassandra that 'up' started, and remove its data."""
     with command(ctx, None, as_json) as run:
-        cluster = LocalCluster.kept_in(folder)
+        cluster = LocalCluster.find_in(folder)
         if cluster and not keep:
             run.confirm(f"stop the Cassandra in {folder} and remove its data? --keep leaves the data.", yes)
         stopped = cluster.stop(remove=not keep) if cluster else []
@@ -344,7 +344,7 @@ def down(
 def status(ctx: typer.Context, folder: FolderOption = DEFAULT_FOLDER, as_json: JsonOption = False) -> None:
     """List the nodes, and whether they are up."""
     with command(ctx, None, as_json) as run:
-        cluster = LocalCluster.kept_in(folder)
+        cluster = LocalCluster.find_in(folder)
         store = cluster.url(KEYSPACE) if cluster else None
         found = cluster.status() if cluster else []
         run.answer(_document(found) | {"store": store}, lambda out: _print_status(out, folder, found, store))
@@ -360,7 +360,7 @@ def nodetool(
 ) -> None:
     """Run Cassandra's own tool on a node; options of sweepflow go before NODE."""
     with command(ctx, None, as_json) as run:
-        output = LocalCluster.existing_in(folder).nodetool(node, *arguments)
+        output = LocalCluster.require_in(folder).nodetool(node, *arguments)
         run.answer({"node": node, "output": output}, lambda out: _print_lines(out, output.rstrip("\n")))
 
 

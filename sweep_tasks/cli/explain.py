@@ -21,7 +21,7 @@ from sweep_tasks.transactions.outcomes import ABORTED
 _HEX = "0x"
 _STATES = {"live": "green", "garbage": "yellow", "unfinished": "red", "aborted": "red"}
 
-NameArgument = Annotated[
+CellNameArgument = Annotated[
     str | None, typer.Argument(show_default=False, help="Text, or 0x followed by hexadecimal digits.")
 ]
 
@@ -29,8 +29,8 @@ NameArgument = Annotated[
 def explain(
     ctx: typer.Context,
     table: Annotated[str | None, typer.Argument(show_default=False, help="namespace.name")] = None,
-    row: NameArgument = None,
-    column: NameArgument = None,
+    row: CellNameArgument = None,
+    column: CellNameArgument = None,
     strategy: Annotated[SweepStrategy | None, typer.Option(help="With --shard: conservative or thorough.")] = None,
     shard: Annotated[int | None, typer.Option(min=0, help="Explain this shard of the strategy.")] = None,
     store: StoreOption = None,

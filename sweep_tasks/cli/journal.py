@@ -19,7 +19,9 @@ app = typer.Typer(help="The journal: who did what to the store, when and why.", 
 @app.callback(invoke_without_command=True)
 def journal(
     ctx: typer.Context,
-    most: Annotated[int, typer.Option("--most", min=1, max=1_000, help="Show so many entries, the newest first.")] = 20,
+    most: Annotated[
+        int, typer.Option("--most", min=1, max=1_000, help="Show this many entries, the newest first.")
+    ] = 20,
     people: Annotated[
         bool, typer.Option("--people", help="Show only actions of users, among the last hundred entries.")
     ] = False,

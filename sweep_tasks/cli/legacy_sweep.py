@@ -28,9 +28,9 @@ from sweep_tasks.journal.actors import current_user
 from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.legacy.progress import RangeState, Run, RunProgress, RunState
 from sweep_tasks.legacy.resumption import Begin, Watched, decide_start, is_at_work, start_run
-from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.rules import ScanCounts
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.metrics.samples import tally_scan
 from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
 from sweep_tasks.model import TableRef
@@ -101,7 +101,7 @@ def _sweep(run: Command, sweep: LegacySweep, order: LegacyOrder, restart: bool, 
     with _interruptible(run, resume_hint):
         found = start_run(sweep, order, how, existing)
         ranges = existing.ranges if existing and how is Begin.RESUME else [RangeState()] * len(found.scan_ranges)
-        with at_work(run=found.id, table=str(order.table)), _bar(run, found, ranges) as show_progress:
+        with bind_log_names(run=found.id, table=str(order.table)), _bar(run, found, ranges) as show_progress:
             summary = sweep.work(found, order, lambda ledger: Watched(ledger, show_progress))
     document = summary.document() | {"begun": how.value}
     tally_scan(run.store, SystemClock(), summary, TaskAttempt(COMMAND, f"{found.id}-{found.attempt}", "legacy-sweep"))
@@ -171,7 +171,7 @@ class ShownRun:
     ranges: int
     ranges_done: int
     passed: str
-    counts: Counts
+    counts: ScanCounts
 
     @classmethod
     def of(cls, existing: RunProgress, silent_s: int, passed: float) -> ShownRun:

@@ -17,10 +17,10 @@ from typer.main import get_command, get_group
 
 from sweep_tasks.cli.options import JsonOption, SharedOptions, StoreOption
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.extras import extras_named
+from sweep_tasks.extras import name_missing_extra
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and its line in the list of commands. A test compares the line with the command's help."""
 
     module: str
@@ -29,28 +29,30 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "init": Entry("init", "init", "Create the tables of a store, or upgrade a store of an older version."),
-    "demo": Entry("demo", "demo", "Fill a new store with six hours of a shop's history, sweep it, and report."),
-    "sweep": Entry("sweep", "sweep", "Sweep the store from this process."),
-    "status": Entry("status", "status", "Show how far the store is swept, what is behind, and what to do about it."),
-    "explain": Entry("explain", "explain", "Explain why each version of a cell still exists."),
-    "tables": Entry("tables", "app", "The tables of a store."),
-    "protect": Entry("protections", "protect", "Protect what is visible at a timestamp."),
-    "release": Entry("protections", "release", "Release a protection."),
-    "protections": Entry("protections", "app", "Protected timestamps: list them with what each holds back."),
-    "pause": Entry("pauses", "pause", "Pause the sweeping of a table, or of everything."),
-    "resume": Entry("pauses", "resume", "Resume the sweeping of a table, or of everything."),
-    "legacy-sweep": Entry("legacy_sweep", "legacy_sweep", "Sweep a table by scanning all of it."),
-    "queue": Entry("queue", "app", "The sweep queue."),
-    "compaction": Entry("compaction", "app", "Compact files that are full of tombstones."),
-    "doctor": Entry("doctor", "doctor", "Examine a store without changing it."),
-    "clock": Entry("clock", "app", "The clock samples, from which sweeps compute the age of data."),
-    "journal": Entry("journal", "app", "The journal: who did what to the store, when and why."),
-    "metrics": Entry("metrics", "metrics", "Print all metrics in Prometheus' text format."),
-    "scenario": Entry("scenario", "app", "Run scenarios: operations as JSON lines."),
-    "airflow": Entry("airflow", "app", "Airflow: its pools, its DAGs, and a local one."),
-    "deploy": Entry("deploy", "app", "Prepare a set of containers."),
-    "dev": Entry("dev", "app", "Servers on this machine, to try things out."),
+    "init": CommandEntry("init", "init", "Create the tables of a store, or upgrade a store of an older version."),
+    "demo": CommandEntry("demo", "demo", "Fill a new store with six hours of a shop's history, sweep it, and report."),
+    "sweep": CommandEntry("sweep", "sweep", "Sweep the store from this process."),
+    "status": CommandEntry(
+        "status", "status", "Show up to when the store is swept, what is behind, and what to do about it."
+    ),
+    "explain": CommandEntry("explain", "explain", "Explain why each version of a cell still exists."),
+    "tables": CommandEntry("tables", "app", "The tables of a store."),
+    "protect": CommandEntry("protections", "protect", "Protect what is visible at a timestamp."),
+    "release": CommandEntry("protections", "release", "Release a protection."),
+    "protections": CommandEntry("protections", "app", "Protected timestamps: list them with what each holds back."),
+    "pause": CommandEntry("pauses", "pause", "Pause the sweeping of a table, or of everything."),
+    "resume": CommandEntry("pauses", "resume", "Resume the sweeping of a table, or of everything."),
+    "legacy-sweep": CommandEntry("legacy_sweep", "legacy_sweep", "Sweep a table by scanning all of it."),
+    "queue": CommandEntry("queue", "app", "The sweep queue."),
+    "compaction": CommandEntry("compaction", "app", "Compact files that are full of tombstones."),
+    "doctor": CommandEntry("doctor", "doctor", "Examine a store without changing it."),
+    "clock": CommandEntry("clock", "app", "The clock samples, from which sweeps compute the age of data."),
+    "journal": CommandEntry("journal", "app", "The journal: who did what to the store, when and why."),
+    "metrics": CommandEntry("metrics", "metrics", "Print all metrics in Prometheus' text format."),
+    "scenario": CommandEntry("scenario", "app", "Run scenarios: operations as JSON lines."),
+    "airflow": CommandEntry("airflow", "app", "Airflow: its pools, its DAGs, and a local one."),
+    "deploy": CommandEntry("deploy", "app", "Prepare a set of containers."),
+    "dev": CommandEntry("dev", "app", "Servers on this machine, to try things out."),
 }
 
 
@@ -71,15 +73,15 @@ class Commands(TyperGroup):
             except SweepflowError as error:
                 if ctx.resilient_parsing:  # a shell asks for completions: there are none, and no message
                     return name, command, rest
-                raise _printed(error, bool(ctx.params.get("as_json")) or "--json" in rest) from error
+                raise _report_error(error, bool(ctx.params.get("as_json")) or "--json" in rest) from error
         return name, command, rest
 
 
-def load(entry: Entry, name: str) -> Any:
+def load(entry: CommandEntry, name: str) -> Any:
     """Import a command, or a group of commands, with its options."""
     gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the time of a short command
     try:
-        with extras_named():
+        with name_missing_extra():
             module = import_module(f"sweep_tasks.cli.{entry.module}")
     finally:
         gc.enable()
@@ -94,7 +96,7 @@ def load(entry: Entry, name: str) -> Any:
     return loaded
 
 
-def _printed(error: SweepflowError, as_json: bool) -> typer.Exit:
+def _report_error(error: SweepflowError, as_json: bool) -> typer.Exit:
     from sweep_tasks.cli.command import print_error
 
     print_error(as_json, error)

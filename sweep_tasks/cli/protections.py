@@ -20,11 +20,11 @@ from sweep_tasks.cli.command import Command, Console, command, escape, moment_ms
 from sweep_tasks.cli.options import JsonOption, ReasonOption, StoreOption, YesOption, pass_options_on
 from sweep_tasks.clock import SystemClock, from_ms
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.diagnosis.held_back import MOST, Held, HeldBack
+from sweep_tasks.diagnosis.held_back import MOST, HeldBack, HeldByRecord
 from sweep_tasks.diagnosis.status import Usage
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import acting_for
-from sweep_tasks.metrics.samples import tallied_operations
+from sweep_tasks.metrics.samples import tally_operations_in_block
 from sweep_tasks.metrics.tally import COMMAND, TaskAttempt
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.protecting import create_record, new_record
@@ -97,7 +97,7 @@ class HeldProtection(NamedTuple):
     """A protection with what it holds back."""
 
     protection: ShownProtection
-    held: Held
+    held: HeldByRecord
 
     def document(self) -> dict[str, Any]:
         return self.protection.document() | self.held._asdict() | {"blocking": self.held.blocking}
@@ -141,16 +141,16 @@ def print_one(out: Console, found: HeldProtection) -> None:
     out.print(shown)
 
 
-def held_back(held: Held) -> str:
+def held_back(held: HeldByRecord) -> str:
     """Describe the entries that wait for a record, and the versions that wait for it alone."""
     return f"{_entries(held)} entries with {held.versions:,} versions ({_size(held)})" if held.entries else "nothing"
 
 
-def _entries(held: Held) -> str:
+def _entries(held: HeldByRecord) -> str:
     return f"{'at least ' if held.at_least else ''}{held.entries:,}"
 
 
-def _size(held: Held) -> str:
+def _size(held: HeldByRecord) -> str:
     return f"{'at least ' if held.at_least else ''}{decimal(held.bytes)}"
 
 
@@ -160,7 +160,7 @@ app = typer.Typer(help="Protected timestamps: list them with what each holds bac
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID")]
 MostOption = Annotated[
-    int, typer.Option("--most", min=1, metavar="N", help="Read at most so many entries and versions of each.")
+    int, typer.Option("--most", min=1, metavar="N", help="Read at most this many entries and versions of each.")
 ]
 
 
@@ -201,7 +201,7 @@ def protect(
             meta=_details(meta or ()),
             expires_at=from_ms(moment_ms(expires, "expires", _now_ms())) if expires else None,
         )
-        with _tallied(run, "protect"):
+        with _tally_as_task(run, "protect"):
             created = create_record(_catalog(run), record, TimestampService(run.store).fresh, at)
             found = ShownProtection.of(created, _now_ms())
         last = TimestampService(run.store).greatest()
@@ -230,7 +230,7 @@ def release(
             run.answer(document, lambda out: print_sentence(out, f"{record_id} holds back {held}; nothing was changed"))
             return
         run.confirm(f"release {record_id}? It holds back {held}.", yes)
-        with _tallied(run, "release"), acting_for(reason=reason):
+        with _tally_as_task(run, "release"), acting_for(reason=reason):
             catalog.release(record_id, record.version)
         removed = "; the next sweeps remove it" if found.held.entries else ""
         run.answer(document, lambda out: print_sentence(out, f"{record_id} is released, it held back {held}{removed}"))
@@ -284,14 +284,14 @@ def move(
                 f"move {record_id} from {existing} to {ts}? The next sweeps remove what it alone held back in between.",
                 yes,
             )
-        with _tallied(run, "move"), acting_for(reason=reason):
+        with _tally_as_task(run, "move"), acting_for(reason=reason):
             catalog.move(record_id, ts).raise_if_refused(ts)
         found = ShownProtection.of(catalog.get(record_id), _now_ms())
         run.answer(found.document(), lambda out: print_sentence(out, f"{found.id} protects {found.protects}"))
 
 
-def _tallied(run: Command, task: str) -> AbstractContextManager[None]:
-    return tallied_operations(run.store, SystemClock(), TaskAttempt(COMMAND, secrets.token_hex(8), task))
+def _tally_as_task(run: Command, task: str) -> AbstractContextManager[None]:
+    return tally_operations_in_block(run.store, SystemClock(), TaskAttempt(COMMAND, secrets.token_hex(8), task))
 
 
 def _catalog(run: Command) -> ProtectionCatalog:

@@ -28,7 +28,7 @@ def root() -> None:
     """Run scenarios: operations as JSON lines."""
 
 
-class EngineName(StrEnum):
+class ScenarioEngine(StrEnum):
     LOCAL = "local"
     SPARK = "spark"
 
@@ -38,7 +38,7 @@ def run(
     ctx: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; - reads them from standard input.")],
     store: StoreOption = None,
-    engine: Annotated[EngineName, typer.Option(help="What carries out the sweeps.")] = EngineName.LOCAL,
+    engine: Annotated[ScenarioEngine, typer.Option(help="What carries out the sweeps.")] = ScenarioEngine.LOCAL,
     as_json: JsonOption = False,
 ) -> None:
     """Run a scenario and print the outcome of each operation as a JSON line.
@@ -48,7 +48,7 @@ def run(
     """
     with ExitStack() as stack, command(ctx, store, as_json, default_store="memory:") as running:
         sweeping: SweepEngine = LocalEngine()
-        if engine is EngineName.SPARK:
+        if engine is ScenarioEngine.SPARK:
             sweeping = stack.enter_context(_on_spark(running))
         if initialise_if_missing(running.settings.store, running.settings):
             mark_for_scenarios(running.store)

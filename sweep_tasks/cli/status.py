@@ -17,13 +17,12 @@ from sweep_tasks.clock import SystemClock
 from sweep_tasks.diagnosis.problems import Verdict
 from sweep_tasks.diagnosis.status import ShardBacklog, ShardStatus, Status
 from sweep_tasks.diagnosis.status import status as read_status
-from sweep_tasks.errors import EXIT_ATTENTION, EXIT_BEHIND, BadValue, SweepflowError
+from sweep_tasks.errors import EXITS_BY_VERDICT, BadValue, SweepflowError
 from sweep_tasks.metrics.samples import take_sample
 from sweep_tasks.metrics.tally import LastSweep
 from sweep_tasks.queue.progress import NEVER_SWEPT
 from sweep_tasks.texts import duration, printable
 
-EXIT_CODES = {Verdict.OK: 0, Verdict.ATTENTION: EXIT_ATTENTION, Verdict.BEHIND: EXIT_BEHIND}
 _COLOURS = {Verdict.OK: "green", Verdict.ATTENTION: "yellow", Verdict.BEHIND: "red"}
 HEADLINES = {
     Verdict.OK: "up to date",
@@ -46,7 +45,7 @@ def status(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far the store is swept, what is behind, and what to do about it.
+    """Show up to when the store is swept, what is behind, and what to do about it.
 
     Exit codes: 0 up to date; 6 something needs attention; 7 a shard is behind its objective.
     """
@@ -60,7 +59,7 @@ def status(
         if watch:
             found = _watch(run, found, every_s, every_shard)
         run.answer(found.document(), lambda out: out.print(shown(found, every_shard)))
-        code = EXIT_CODES[found.health.verdict]
+        code = EXITS_BY_VERDICT[found.health.verdict]
         if code:
             raise typer.Exit(code)
 

@@ -31,8 +31,10 @@ def sweep(
     ] = None,
     shard: Annotated[list[int] | None, typer.Option(help="May be repeated; default: all shards.")] = None,
     stop_at: Annotated[int | None, typer.Option(metavar="TIMESTAMP", help="Stop at this timestamp.")] = None,
-    max_entries: Annotated[int, typer.Option(min=0, help="Stop each shard after so many entries; 0: no limit.")] = 0,
-    max_seconds: Annotated[float, typer.Option(min=0, help="Stop each shard after so many seconds; 0: no limit.")] = 0,
+    max_entries: Annotated[int, typer.Option(min=0, help="Stop each shard after this many entries; 0: no limit.")] = 0,
+    max_seconds: Annotated[
+        float, typer.Option(min=0, help="Stop each shard after this many seconds; 0: no limit.")
+    ] = 0,
     dry_run: DryRunOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -57,7 +59,7 @@ def _sweep_shards(run: Command, summaries: Iterable[Summary], bar: Bar) -> list[
     """Carry out the sweeps, and show the progress."""
     done = []
     for summary in tally_sweeps(run.store, SystemClock(), summaries, COMMAND):
-        bar.done()
+        bar.finish_shard()
         done.append(summary)
     return done
 
@@ -74,7 +76,7 @@ class Bar(ProgressBar):
         doing = f"{reached.strategy} shard {reached.shard}: {reached.phase}, {reached.entries:,} entries"
         self.update(self._task, completed=self._shards + reached.share, description=doing)
 
-    def done(self) -> None:
+    def finish_shard(self) -> None:
         self._shards += 1
         self.update(self._task, completed=self._shards)
 

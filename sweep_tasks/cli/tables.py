@@ -20,7 +20,7 @@ from sweep_tasks.texts import duration
 
 app = typer.Typer(help="The tables of a store.", no_args_is_help=True, rich_markup_mode=None)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAMESPACE.NAME")]
+TableNameArgument = Annotated[str, typer.Argument(metavar="NAMESPACE.NAME")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Remove it even if protections cover it.")]
 _DEFAULT = "default"
 _LEFT = {
@@ -73,7 +73,7 @@ class DueScan:
 @app.command()
 def create(
     ctx: typer.Context,
-    name: NameArgument,
+    name: TableNameArgument,
     strategy: Annotated[
         SweepStrategy, typer.Option(help="How the table is swept; nothing: never.")
     ] = SweepStrategy.CONSERVATIVE,
@@ -110,7 +110,7 @@ def list_tables(ctx: typer.Context, store: StoreOption = None, as_json: JsonOpti
 
 
 @app.command()
-def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def show(ctx: typer.Context, name: TableNameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show one table: its properties, thresholds, and whether a scan is due."""
     with command(ctx, store, as_json) as run:
         table = TableRef.parse(name)
@@ -128,7 +128,7 @@ def show(ctx: typer.Context, name: NameArgument, store: StoreOption = None, as_j
 @app.command()
 def change(
     ctx: typer.Context,
-    name: NameArgument,
+    name: TableNameArgument,
     retention: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Keep overwritten versions this long from now on: 90m, 12h, 7d; or default."),
@@ -156,7 +156,7 @@ def change(
 @app.command("set-strategy")
 def set_strategy(
     ctx: typer.Context,
-    name: NameArgument,
+    name: TableNameArgument,
     strategy: Annotated[SweepStrategy, typer.Argument(help="How it is swept from now on; nothing: never.")],
     reason: ReasonOption = "",
     yes: YesOption = False,
@@ -183,7 +183,7 @@ def set_strategy(
 @app.command()
 def drop(
     ctx: typer.Context,
-    name: NameArgument,
+    name: TableNameArgument,
     dry_run: DryRunOption = False,
     force: ForceOption = False,
     reason: ReasonOption = "",
@@ -199,7 +199,7 @@ def drop(
 @app.command()
 def truncate(
     ctx: typer.Context,
-    name: NameArgument,
+    name: TableNameArgument,
     dry_run: DryRunOption = False,
     force: ForceOption = False,
     reason: ReasonOption = "",

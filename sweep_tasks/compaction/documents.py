@@ -58,7 +58,7 @@ class DeadRun(Document):
     token: int
     longest_run: int
     held: int
-    """As many of them as gc_grace still holds: these count against the server's threshold."""
+    """How many of them gc_grace still holds. Only these count against the server's threshold."""
     files: int = 1
     file: str
     """The file with the longest part of the run."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sweep_tasks.compaction.documents import CompactionOutcome, CompactionResult
 from sweep_tasks.compaction.node_files import DECLINED, RoundContext, failed_attempts
-from sweep_tasks.compaction.nodetool import NodeTableState, Server, blocker_in, inspect_server
+from sweep_tasks.compaction.nodetool import NodeTableState, ServerActivity, blocker_in, inspect_server
 from sweep_tasks.compaction.planning import (
     Compaction,
     CompactionPlan,
@@ -38,59 +38,61 @@ from sweep_tasks.sstables.tombstones import FileFacts
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    server: Server
+    server: ServerActivity
     verdicts: list[AssessedFile]
     tables: dict[str, TableFiles]
     """The tables with a candidate."""
     plan: CompactionPlan
 
 
-def inspect_and_plan(order: RoundContext, thresholds: ThresholdsByTable, budget: int) -> NodeState:
+def inspect_and_plan(context: RoundContext, thresholds: ThresholdsByTable, budget: int) -> NodeState:
     """Nothing is planned while the server has compactions of its own to do, or a repair runs: those have priority."""
-    server = inspect_server(order.node, order.tables)
+    server = inspect_server(context.node, context.tables)
     measured: list[FileFacts] = []
-    verdicts = plan_statistics(_statistics(order, server, measured), thresholds)
+    verdicts = plan_statistics(_statistics(context, server, measured), thresholds)
     tables = {verdict.table for verdict in verdicts if verdict.worth_it and verdict.table}
-    facts = table_facts(order, server, tables, measured)
-    tried = EarlierAttempts(failed_attempts(order).causes(), failed_attempts(order, DECLINED).causes(), order.now_s)
+    facts = table_facts(context, server, tables, measured)
+    tried = EarlierAttempts(
+        failed_attempts(context).causes(), failed_attempts(context, DECLINED).causes(), context.now_s
+    )
     found = planned(verdicts, facts, budget, tried)
     blocker = blocker_in(server.work, server.repairing)
     return NodeState(server, verdicts, facts, with_all_blocked(found, blocker) if blocker else found)
 
 
 def table_facts(
-    order: RoundContext, server: Server, tables: Collection[str], measured: Iterable[FileFacts]
+    context: RoundContext, server: ServerActivity, tables: Collection[str], measured: Iterable[FileFacts]
 ) -> dict[str, TableFiles]:
     """Facts about the files that exist now. A measurement of a file that was replaced meanwhile does not count."""
     if not tables:
         return {}
-    existing = replace(order, tables={name: order.tables[name] for name in tables}).files()
+    existing = replace(context, tables={name: context.tables[name] for name in tables}).files()
     facts = {each.identity: each for each in measured}
-    metadata = metadata_of(order.node, [sstable.data for sstable in existing])
+    metadata = metadata_of(context.node, [sstable.data for sstable in existing])
     files: dict[str, dict[str, KnownFile]] = {name: {} for name in tables}
     for sstable, identity in existing.items():
         if sstable.data in metadata:
             known = KnownFile(identity, metadata[sstable.data], facts.get(identity))
             files[sstable.qualified_table][str(sstable.data)] = known
-    return {name: _table(order, server.tables.get(name, NodeTableState()), name, files[name]) for name in tables}
+    return {name: _table(context, server.tables.get(name, NodeTableState()), name, files[name]) for name in tables}
 
 
-def _table(order: RoundContext, state: NodeTableState, name: str, files: dict[str, KnownFile]) -> TableFiles:
-    table = order.tables[name]
+def _table(context: RoundContext, state: NodeTableState, name: str, files: dict[str, KnownFile]) -> TableFiles:
+    table = context.tables[name]
     return TableFiles(name, table.gc_grace_s, table.compaction, state.compacting, files)
 
 
-def known_facts(order: RoundContext) -> Iterator[FileFacts]:
+def known_facts(context: RoundContext) -> Iterator[FileFacts]:
     """The facts of all files of the last measurement."""
-    return (FileFacts.from_json(each.proof) for each in read_statistics(_lines(order.statistics)) if each.proof)
+    return (FileFacts.from_json(each.proof) for each in read_statistics(_lines(context.statistics)) if each.proof)
 
 
-def _statistics(order: RoundContext, server: Server, measured: list[FileFacts]) -> Iterator[FileStatistics]:
+def _statistics(context: RoundContext, server: ServerActivity, measured: list[FileFacts]) -> Iterator[FileStatistics]:
     """The statistics of these tables, one file at a time, as each is as large as its file has blocks. The facts for a
     proof are small and are added to `measured`."""
-    for each in read_statistics(_lines(order.statistics)):
+    for each in read_statistics(_lines(context.statistics)):
         state = server.tables.get(each.table or "")
-        if each.table in order.tables and state is not None:
+        if each.table in context.tables and state is not None:
             pending = each.table in server.work.tables
             if each.proof is not None:
                 measured.append(FileFacts.from_json(each.proof))
@@ -184,7 +186,7 @@ PATIENT = Patience()
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExecutedCompaction:
     compaction: Compaction
     outcome: CompactionOutcome
     before: tuple[FileFacts, ...] | None = ()
@@ -229,49 +231,49 @@ class ReadyPlan:
     """A plan that was just made, and how to carry it out."""
 
     plan: CompactionPlan
-    server: Server
-    compact: Callable[[Compaction], Result]
+    server: ServerActivity
+    compact: Callable[[Compaction], ExecutedCompaction]
     describe_blocked: DescribeBlocked = blocked_compaction
 
 
 def compact_files(
-    order: RoundContext, compaction: Compaction, table: TableFiles, patience: Patience = PATIENT
-) -> Result:
+    context: RoundContext, compaction: Compaction, table: TableFiles, patience: Patience = PATIENT
+) -> ExecutedCompaction:
     """Compact files and measure the result. `table`: its state when the compaction was proven. Nothing is done unless
     the files are still the same."""
-    before = _current_files(order, compaction.table)
+    before = _current_files(context, compaction.table)
     known = [table.files[name] for name in compaction.files]
     if [before.get(name) for name in compaction.files] != [each.identity for each in known]:
-        return Result(compaction, CompactionOutcome.GONE)
+        return ExecutedCompaction(compaction, CompactionOutcome.GONE)
     try:
-        order.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
+        context.node.nodetool("compact", "--user-defined", *compaction.files, changes=True)
     except NodetoolFailed:
-        _remember_declined(order, compaction, table)  # or the next run would start with it again and fail
+        _remember_declined(context, compaction, table)  # or the next run would start with it again and fail
         raise
-    outputs = _wait_for_outputs(order, compaction, known, before, patience)
+    outputs = _wait_for_outputs(context, compaction, known, before, patience)
     if outputs.none_of_it:
-        _remember_declined(order, compaction, table)
-        return Result(compaction, CompactionOutcome.DECLINED)
+        _remember_declined(context, compaction, table)
+        return ExecutedCompaction(compaction, CompactionOutcome.DECLINED)
     was = tuple(each.facts for each in known if each.facts is not None)
-    after = None if outputs.unclear else _measured(order, outputs.made)
+    after = None if outputs.unclear else _measured(context, outputs.made)
     if after is None:
-        return Result(compaction, CompactionOutcome.UNKNOWN, was, None, made=tuple(outputs.made))
-    kept = _kept(order, compaction, table, after)
-    result = Result(compaction, CompactionOutcome.DONE, was, tuple(after.values()), kept, tuple(after))
-    return _remember_fruitless(order, result, after) if _dropped_little(result) and outputs.certain else result
+        return ExecutedCompaction(compaction, CompactionOutcome.UNKNOWN, was, None, made=tuple(outputs.made))
+    kept = _kept(context, compaction, table, after)
+    result = ExecutedCompaction(compaction, CompactionOutcome.DONE, was, tuple(after.values()), kept, tuple(after))
+    return _remember_fruitless(context, result, after) if _dropped_little(result) and outputs.certain else result
 
 
-def _remember_declined(order: RoundContext, compaction: Compaction, table: TableFiles) -> None:
+def _remember_declined(context: RoundContext, compaction: Compaction, table: TableFiles) -> None:
     candidate = compaction.candidate
-    failed_attempts(order, DECLINED).add({candidate: declined_cause(candidate, table, order.now_s)})
+    failed_attempts(context, DECLINED).add({candidate: declined_cause(candidate, table, context.now_s)})
 
 
-def _dropped_little(result: Result) -> bool:
+def _dropped_little(result: ExecutedCompaction) -> bool:
     return (result.dropped or 0) * WORTH_IT < result.compaction.tombstones
 
 
 def _wait_for_outputs(
-    order: RoundContext,
+    context: RoundContext,
     compaction: Compaction,
     known: list[KnownFile],
     before: Mapping[str, Identity],
@@ -280,23 +282,23 @@ def _wait_for_outputs(
     """Wait until the compacted files are removed, or the patience is over, and find the files that were written."""
     began = time.monotonic()
     while True:
-        existing = _current_files(order, compaction.table)
+        existing = _current_files(context, compaction.table)
         left = [name for name in compaction.files if name in existing]
         new = {name: identity for name, identity in existing.items() if name not in before}
         waited_s = time.monotonic() - began
         if not left or waited_s > (patience.replaced_s if new else patience.nothing_new_s):
             break
         time.sleep(patience.check_again_s)
-    by_path = metadata_of(order.node, [Path(name) for name in new]) if new else {}
+    by_path = metadata_of(context.node, [Path(name) for name in new]) if new else {}
     metadata = {name: by_path.get(Path(name)) for name in new}
     return outputs_of(len(left), [each.metadata for each in known], new, metadata)
 
 
-def _measured(order: RoundContext, files: Mapping[str, Identity]) -> dict[str, FileFacts] | None:
+def _measured(context: RoundContext, files: Mapping[str, Identity]) -> dict[str, FileFacts] | None:
     """Measure the written files; None if one was replaced meanwhile or can't be read, so that the sum is not known."""
     found: dict[str, FileFacts] = {}
     for name, identity in files.items():
-        line = order.measure(SSTable.at(Path(name), order.node.reach), identity).line
+        line = context.measure(SSTable.at(Path(name), context.node.access), identity).line
         if line is None:
             return None
         found[name] = FileFacts.from_json(json.loads(line)["proof"])
@@ -304,36 +306,38 @@ def _measured(order: RoundContext, files: Mapping[str, Identity]) -> dict[str, F
 
 
 def _kept(
-    order: RoundContext, compaction: Compaction, table: TableFiles, after: Mapping[str, FileFacts]
+    context: RoundContext, compaction: Compaction, table: TableFiles, after: Mapping[str, FileFacts]
 ) -> dict[str, int]:
     """Tombstones that were not dropped, by what keeps them."""
     waiting = sum(each.waiting for each in after.values())
     droppable = sum(each.tombstones for each in after.values())
     kept = {Blocker.GC_GRACE.value: waiting} if waiting else {}
     if droppable:
-        kept[_keeper(order, compaction, table)] = droppable
+        kept[_keeper(context, compaction, table)] = droppable
     return kept
 
 
-def _keeper(order: RoundContext, compaction: Compaction, table: TableFiles) -> str:
+def _keeper(context: RoundContext, compaction: Compaction, table: TableFiles) -> str:
     """What keeps tombstones that were proven droppable: something the proof can't see, such as cells in memory."""
     if droppable_in(compaction.files, table) < droppable_in(table.files, table):
         return "overlap"
-    in_memory = inspect_server(order.node, [compaction.table]).tables[compaction.table].memtable_cells
+    in_memory = inspect_server(context.node, [compaction.table]).tables[compaction.table].memtable_cells
     return "memtable" if in_memory else "unknown"
 
 
-def _remember_fruitless(order: RoundContext, result: Result, made: Mapping[str, FileFacts]) -> Result:
+def _remember_fruitless(
+    context: RoundContext, result: ExecutedCompaction, made: Mapping[str, FileFacts]
+) -> ExecutedCompaction:
     """Record the written files, so that they are not compacted again until something changes."""
     name = result.compaction.table
-    measured = (*known_facts(order), *made.values())
-    now = table_facts(order, inspect_server(order.node, [name]), [name], measured)[name]
-    failed_attempts(order).add({file: cause_of(file, now) for file in made if file in now.files})
+    measured = (*known_facts(context), *made.values())
+    now = table_facts(context, inspect_server(context.node, [name]), [name], measured)[name]
+    failed_attempts(context).add({file: cause_of(file, now) for file in made if file in now.files})
     return replace(result, outcome=CompactionOutcome.FRUITLESS)
 
 
-def _current_files(order: RoundContext, table: str) -> dict[str, Identity]:
-    files = replace(order, tables={table: order.tables[table]}).files()
+def _current_files(context: RoundContext, table: str) -> dict[str, Identity]:
+    files = replace(context, tables={table: context.tables[table]}).files()
     return {str(sstable.data): identity for sstable, identity in files.items()}
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TextIO
 
 from sweep_tasks.compaction.documents import DeadRun, LeftOut, Measurement, TableFigures
 from sweep_tasks.config import Settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.connections import borrow_store
 from sweep_tasks.errors import BadValue, SSTableGone, SSTableUnreadable, UnknownTable
 from sweep_tasks.files import PRIVATE_FILE, make_private_folder, whole_file, write_whole
 from sweep_tasks.model import TableRef
@@ -239,7 +239,7 @@ class RoundContext:
         found: dict[SSTable, Identity] = {}
         for keyspace in {table.keyspace for table in self.tables.values()}:
             names = {table.name for table in self.tables.values() if table.keyspace == keyspace}
-            found |= sstables_in(self.node.reach, self.node.data, keyspace, names)
+            found |= sstables_in(self.node.access, self.node.data, keyspace, names)
         return found
 
     def flush(self) -> None:
@@ -260,7 +260,7 @@ class RoundContext:
 
     def check_folders(self) -> None:
         """Refuse a data folder that does not exist: that is a wrong setting, not a folder without files."""
-        there = self.node.reach.stands(self.node.data)
+        there = self.node.access.states(self.node.data)
         for folder in self.node.data:
             if folder not in there:
                 raise BadValue(
@@ -273,7 +273,7 @@ class RoundContext:
 def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, PhysicalTable]:
     """Tables by their names in Cassandra, with the keyspace; all tables of the store if none is named. The setting
     `compaction_tables` may name no other tables."""
-    with borrowed_store(settings) as store:
+    with borrow_store(settings) as store:
         tombstones = store.capabilities.tombstones
         if tombstones is None:
             raise no_tombstones(settings.store.partition(":")[0])
@@ -284,27 +284,27 @@ def tables_of(settings: Settings, names: Iterable[str] = ()) -> dict[str, Physic
     return {table.qualified: table for table in wanted} if wanted else qualified
 
 
-def measure_files(order: RoundContext, settings: Settings, measuring: Measuring) -> Measurement:
+def measure_files(context: RoundContext, settings: Settings, measuring: Measuring) -> Measurement:
     """Measure the files, write their lines, and forget what was kept about files that no longer exist."""
-    files = order.files()
-    order.check_folders()
-    summary = summary_for(order, settings)
-    with _lines_of(order) as out:
-        for outcome in measuring(order, list(files.items())) if files else ():
+    files = context.files()
+    context.check_folders()
+    summary = summary_for(context, settings)
+    with _lines_of(context) as out:
+        for outcome in measuring(context, list(files.items())) if files else ():
             if outcome.line is None or outcome.file_summary is None:
                 summary.leave_out(outcome.kind or UNREADABLE, outcome.problem or "", outcome.file, outcome.reason)
             else:
                 summary.add(FileSummary.from_json(outcome.file_summary))
                 out.write(f"{outcome.line}\n")
-    _forget_gone(order, files)
-    return summary.measurement(order.statistics)
+    _forget_gone(context, files)
+    return summary.measurement(context.statistics)
 
 
-def summary_for(order: RoundContext, settings: Settings) -> FileCounts:
-    """An empty summary for the tables of the order."""
+def summary_for(context: RoundContext, settings: Settings) -> FileCounts:
+    """Return an empty summary for the tables of the round."""
     near_share = Fraction(settings.compaction_near_fail_share)
-    summary = FileCounts(order.node.name, order.now_s, thresholds_in(settings, order.tables.values()), near_share)
-    for name, table in sorted(order.tables.items()):
+    summary = FileCounts(context.node.name, context.now_s, thresholds_in(settings, context.tables.values()), near_share)
+    for name, table in sorted(context.tables.items()):
         summary.table(name, table.gc_grace_s)
     return summary
 
@@ -312,20 +312,20 @@ def summary_for(order: RoundContext, settings: Settings) -> FileCounts:
 def in_threads(at_once: int) -> Measuring:
     """Measure several files at once. Most of the work is done by sstabledump, which is a process of its own."""
 
-    def measuring(order: RoundContext, files: Files) -> Iterator[FileOutcome]:
+    def measuring(context: RoundContext, files: Files) -> Iterator[FileOutcome]:
         with ThreadPoolExecutor(at_once) as pool:
-            yield from pool.map(lambda each: order.measure(*each), files)
+            yield from pool.map(lambda each: context.measure(*each), files)
 
     return measuring
 
 
 @contextmanager
-def _lines_of(order: RoundContext) -> Iterator[TextIO]:
+def _lines_of(context: RoundContext) -> Iterator[TextIO]:
     try:
-        with whole_file(order.statistics, PRIVATE_FILE) as out:
+        with whole_file(context.statistics, PRIVATE_FILE) as out:
             yield out
     except OSError as error:
-        problem = f"{order.statistics} can't be written: {error.strerror}; name a file in a folder that exists"
+        problem = f"{context.statistics} can't be written: {error.strerror}; name a file in a folder that exists"
         raise BadValue("to", problem) from error
 
 
@@ -338,14 +338,16 @@ def _found(name: str, tables: dict[TableRef, PhysicalTable], qualified: dict[str
     return table
 
 
-def failed_attempts(order: RoundContext, what: str = FRUITLESS) -> FailedAttempts:
-    return FailedAttempts(order.cache / "compaction", order.node.name, what)
+def failed_attempts(context: RoundContext, what: str = FRUITLESS) -> FailedAttempts:
+    return FailedAttempts(context.cache / "compaction", context.node.name, what)
 
 
-def _forget_gone(order: RoundContext, files: dict[SSTable, Identity]) -> None:
-    folders = [folder / table.keyspace / table.name for folder in order.node.data for table in order.tables.values()]
+def _forget_gone(context: RoundContext, files: dict[SSTable, Identity]) -> None:
+    folders = [
+        folder / table.keyspace / table.name for folder in context.node.data for table in context.tables.values()
+    ]
     for what in (FRUITLESS, DECLINED):
         existing = {str(sstable.data) for sstable in files}
-        failed_attempts(order, what).forget_gone([f"{folder}-" for folder in folders], existing)
-    labels = [f"{order.node.reach.label(folder)}-" for folder in folders]
-    Cache(order.cache / "sstables").forget_gone(labels, {identity.path for identity in files.values()})
+        failed_attempts(context, what).forget_gone([f"{folder}-" for folder in folders], existing)
+    labels = [f"{context.node.access.label(folder)}-" for folder in folders]
+    Cache(context.cache / "sstables").forget_gone(labels, {identity.path for identity in files.values()})

@@ -59,13 +59,13 @@ class NodeTableState:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerActivity:
     work: Work
     repairing: bool
     tables: Mapping[str, NodeTableState] = field(default_factory=dict)
 
 
-def inspect_server(node: Node, tables: Collection[str]) -> Server:
+def inspect_server(node: Node, tables: Collection[str]) -> ServerActivity:
     """The state that matters for compactions of some tables of one keyspace, from several calls at once."""
     (keyspace,) = {table.partition(".")[0] for table in tables}
     names = [table.partition(".")[2] for table in tables]
@@ -76,7 +76,7 @@ def inspect_server(node: Node, tables: Collection[str]) -> Server:
         auto = pool.submit(partial(node.nodetool, "statusautocompaction", "-a", keyspace, *names))
         found = work.result()
         states = table_states(stats.result(), auto.result(), keyspace)
-        return Server(found, found.validating or _NO_SESSIONS not in repairs.result(), states)
+        return ServerActivity(found, found.validating or _NO_SESSIONS not in repairs.result(), states)
 
 
 def current_blocker(node: Node) -> Blocker | None:

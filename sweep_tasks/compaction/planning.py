@@ -143,8 +143,8 @@ def blocked_by(blocker: Blocker, compaction: Compaction) -> BlockedCandidate:
 
 
 def cause_of(candidate: str, table: TableFiles) -> str:
-    """A fingerprint of all that decides the outcome of an attempt: the file itself, the options of its table, and the
-    files that may keep its tombstones. While it stays the same, a retry would end in the same way."""
+    """Return a fingerprint of all that decides the outcome of an attempt: the file itself, the options of its table,
+    and the files that may keep its tombstones. While it stays the same, a retry would end in the same way."""
     known = table.files[candidate]
     parts: list[object] = [table.gc_grace_s, sorted(table.compaction.items()), known.metadata.repaired]
     if known.facts and known.facts.droppable:
@@ -155,7 +155,7 @@ def cause_of(candidate: str, table: TableFiles) -> str:
 
 
 def declined_cause(candidate: str, table: TableFiles, now_s: int) -> str:
-    """The same with the number of the week: why a server declines is not known, so it is retried after a week."""
+    """Return `cause_of` with the number of the week: why a server declines is not known, so it is retried weekly."""
     return f"{cause_of(candidate, table)} {week_of(now_s)}"
 
 

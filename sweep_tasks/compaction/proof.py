@@ -203,7 +203,7 @@ def droppable_in(files: Collection[str], table: TableFiles) -> int:
 def by_the_table(
     strategy: Strategy, compacting: bool, repaired: bool = False, pending_repair: bool = False
 ) -> Blocked | None:
-    """What the schema of the table, a switch on the node or a repair has against compacting a file."""
+    """Return what blocks the compaction of a file: the schema of its table, a switch on the node, or a repair."""
     if not (strategy.enabled and compacting):
         return Blocked(Blocker.COMPACTION_DISABLED)
     if pending_repair:

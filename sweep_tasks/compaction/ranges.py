@@ -21,18 +21,18 @@ from sweep_tasks.compaction.documents import (
     TableFigures,
     TombstoneRange,
 )
-from sweep_tasks.compaction.execution import Result
+from sweep_tasks.compaction.execution import ExecutedCompaction
 from sweep_tasks.compaction.node_files import DECLINED, RoundContext, failed_attempts, summary_for, tables_of
-from sweep_tasks.compaction.nodetool import NodeTableState, Server, blocker_in, inspect_server
+from sweep_tasks.compaction.nodetool import NodeTableState, ServerActivity, blocker_in, inspect_server
 from sweep_tasks.compaction.planning import BlockedCandidate, Compaction, CompactionPlan, week_of, with_all_blocked
 from sweep_tasks.compaction.proof import Blocked, Blocker, StrategyKind, by_the_table, strategy_of
 from sweep_tasks.compaction.reports import blocked_compaction, planned_compaction, server_state
 from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.config import Settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.connections import borrow_store
 from sweep_tasks.errors import NodetoolFailed
 from sweep_tasks.model import LEAST_TOKEN
-from sweep_tasks.sstables.statistics import Thresholds, thresholds_in
+from sweep_tasks.sstables.statistics import FileThresholds, thresholds_in
 from sweep_tasks.store.contract import PhysicalTable, Store
 from sweep_tasks.tables.deletions import DeletedRange, Deletions, Left
 
@@ -71,7 +71,7 @@ class SweptRanges:
 
 
 def swept_of(store: Store, table: PhysicalTable, node: str | None, now_ms: int, at_least: int) -> SweptRanges | None:
-    """What is left by the table's own gc_grace; None where nothing is known to be left."""
+    """Return the tombstones that are left in a table, split by its own gc_grace; None if none are known."""
     left = Deletions(store).left(table.table, table.gc_grace_s, now_ms, node) if table.table else None
     if left is None:
         return None
@@ -83,7 +83,7 @@ def densest_ranges(settings: Settings, node: str | None = None) -> list[Tombston
     """The ranges of all tables with the most tombstones, the worst first; also where `run_warn` is off, as this only
     shows them."""
     now_ms, at_least = SystemClock().now_ms(), max(1, settings.compaction_run_warn)
-    with borrowed_store(settings) as store:
+    with borrow_store(settings) as store:
         found = [swept_of(store, table, node, now_ms, at_least) for table in tables_of(settings).values()]
     ranges = [each for swept in found if swept for each in described(swept)]
     return sorted(ranges, key=lambda each: -each.tombstones)[:MOST_SHOWN]
@@ -111,10 +111,10 @@ def described(swept: SweptRanges, most: int = MOST_SHOWN) -> list[TombstoneRange
     ]
 
 
-def measure(order: RoundContext, settings: Settings) -> Measurement:
+def measure(context: RoundContext, settings: Settings) -> Measurement:
     """A measurement without files: the counts are those of the sweeps, and runs of dead cells are not known."""
-    summary = summary_for(order, settings)
-    for name, each in _swept_ranges(order, settings).items():
+    summary = summary_for(context, settings)
+    for name, each in _swept_ranges(context, settings).items():
         summary.count(
             name,
             TableFigures(
@@ -131,7 +131,7 @@ def measure(order: RoundContext, settings: Settings) -> Measurement:
 class SweptState:
     """The state of a node at one moment, with the plan for it."""
 
-    server: Server
+    server: ServerActivity
     swept: Mapping[str, SweptRanges]
     plan: CompactionPlan
 
@@ -147,11 +147,11 @@ class SweptState:
         return document.model_copy(update={"command": command})
 
 
-def plan(order: RoundContext, settings: Settings, budget: int) -> RoundPlan:
-    state = inspect_and_plan(order, settings, budget)
+def plan(context: RoundContext, settings: Settings, budget: int) -> RoundPlan:
+    state = inspect_and_plan(context, settings, budget)
     return RoundPlan(
-        node=order.node.name,
-        at_s=order.now_s,
+        node=context.node.name,
+        at_s=context.now_s,
         budget_bytes=budget,
         server=server_state(state.server),
         compactions=tuple(planned_compaction(each, state.server) for each in state.plan.compactions),
@@ -163,7 +163,7 @@ def plan(order: RoundContext, settings: Settings, budget: int) -> RoundPlan:
 def planned(
     swept: Mapping[str, SweptRanges],
     states: Mapping[str, NodeTableState],
-    thresholds: Mapping[str, Thresholds],
+    thresholds: Mapping[str, FileThresholds],
     budget: int,
     declined: Collection[str] = (),
 ) -> CompactionPlan:
@@ -204,51 +204,52 @@ def _judged(swept: SweptRanges, state: NodeTableState, left: int, budget: int) -
     return cost if cost <= left else Blocked(Blocker.BUDGET)
 
 
-def inspect_and_plan(order: RoundContext, settings: Settings, budget: int) -> SweptState:
-    swept, server = _swept_ranges(order, settings), inspect_server(order.node, order.tables)
-    thresholds = thresholds_in(settings, order.tables.values())
-    declined = _declined(order, swept)
+def inspect_and_plan(context: RoundContext, settings: Settings, budget: int) -> SweptState:
+    swept, server = _swept_ranges(context, settings), inspect_server(context.node, context.tables)
+    thresholds = thresholds_in(settings, context.tables.values())
+    declined = _declined(context, swept)
     found = planned(swept, server.tables, {name: thresholds.of(name) for name in swept}, budget, declined)
     blocker = blocker_in(server.work, server.repairing)
     return SweptState(server, swept, with_all_blocked(found, blocker) if blocker else found)
 
 
-def _swept_ranges(order: RoundContext, settings: Settings) -> dict[str, SweptRanges]:
+def _swept_ranges(context: RoundContext, settings: Settings) -> dict[str, SweptRanges]:
     """Return the swept ranges of each table, by Cassandra's name of the table. Without `run_warn` no range is dense."""
-    thresholds = thresholds_in(settings, order.tables.values())
+    thresholds = thresholds_in(settings, context.tables.values())
     found: dict[str, SweptRanges] = {}
-    with borrowed_store(settings) as store:
-        for table in order.tables.values():
+    with borrow_store(settings) as store:
+        for table in context.tables.values():
             at_least = thresholds.of(table.qualified).run_warn
-            swept = swept_of(store, table, order.node.name, 1_000 * order.now_s, at_least)
+            swept = swept_of(store, table, context.node.name, 1_000 * context.now_s, at_least)
             if swept is not None:
                 found[table.qualified] = swept
     return found
 
 
 def compact_range(
-    order: RoundContext, settings: Settings, swept: Mapping[str, SweptRanges], compaction: Compaction
-) -> Result:
+    context: RoundContext, settings: Settings, swept: Mapping[str, SweptRanges], compaction: Compaction
+) -> ExecutedCompaction:
     table, (first, last) = swept[compaction.table].table, swept[compaction.table].token_range
     try:
-        order.node.nodetool(*_arguments(table, first, last), changes=True)
+        context.node.nodetool(*_arguments(table, first, last), changes=True)
     except NodetoolFailed:
-        failed_attempts(order, DECLINED).add({table.qualified: _cause(table, order.now_s)})
+        failed_attempts(context, DECLINED).add({table.qualified: _cause(table, context.now_s)})
         raise
     if table.table:
-        with borrowed_store(settings) as store:
-            at_ms = 1_000 * order.now_s
-            Deletions(store).record_compaction(table.table, order.node.name, table.gc_grace_s, at_ms, first, last)
-    return Result(compaction, CompactionOutcome.UNKNOWN, before=None, after=None)
+        with borrow_store(settings) as store:
+            at_ms = 1_000 * context.now_s
+            Deletions(store).record_compaction(table.table, context.node.name, table.gc_grace_s, at_ms, first, last)
+    return ExecutedCompaction(compaction, CompactionOutcome.UNKNOWN, before=None, after=None)
 
 
-def _declined(order: RoundContext, swept: Mapping[str, SweptRanges]) -> set[str]:
-    causes = failed_attempts(order, DECLINED).causes()
-    return {name for name, each in swept.items() if causes.get(name) == _cause(each.table, order.now_s)}
+def _declined(context: RoundContext, swept: Mapping[str, SweptRanges]) -> set[str]:
+    causes = failed_attempts(context, DECLINED).causes()
+    return {name for name, each in swept.items() if causes.get(name) == _cause(each.table, context.now_s)}
 
 
 def _cause(table: PhysicalTable, now_s: int) -> str:
-    """The same for a week at most, as with files."""
+    """Return a fingerprint of what decides the outcome of an attempt. It changes every week, so that a range which the
+    server declined is retried (see `planning.declined_cause`)."""
     return f"{table.gc_grace_s} {sorted(table.compaction.items())} {week_of(now_s)}"
 
 

@@ -23,7 +23,7 @@ from sweep_tasks.compaction.documents import (
     ServerState,
     TombstoneCounts,
 )
-from sweep_tasks.compaction.nodetool import Server
+from sweep_tasks.compaction.nodetool import ServerActivity
 from sweep_tasks.compaction.planning import BlockedCandidate, Compaction
 from sweep_tasks.compaction.proof import Blocked, Blocker
 from sweep_tasks.compaction.rules import AssessedFile
@@ -125,7 +125,7 @@ def _until(by: Blocked) -> str:
 DescribeBlocked = Callable[[BlockedCandidate], BlockedCompaction]
 
 
-def server_state(server: Server) -> ServerState:
+def server_state(server: ServerActivity) -> ServerState:
     return ServerState(pending=server.work.pending, running=server.work.running, repairing=server.repairing)
 
 
@@ -147,7 +147,7 @@ def node_file_verdict(verdict: AssessedFile) -> NodeFileVerdict:
     return NodeFileVerdict(**dict(file_verdict(verdict)), table=verdict.table)
 
 
-def planned_compaction(compaction: Compaction, server: Server) -> PlannedCompaction:
+def planned_compaction(compaction: Compaction, server: ServerActivity) -> PlannedCompaction:
     return PlannedCompaction(
         candidate=compaction.candidate,
         table=compaction.table,

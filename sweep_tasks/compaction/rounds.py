@@ -24,10 +24,10 @@ from sweep_tasks.compaction.documents import (
 )
 from sweep_tasks.compaction.execution import (
     PATIENT,
+    ExecutedCompaction,
     NodeState,
     Patience,
     ReadyPlan,
-    Result,
     compact_files,
     inspect_and_plan,
 )
@@ -51,13 +51,14 @@ from sweep_tasks.files import make_private_folder
 from sweep_tasks.sstables.nodes import Node
 from sweep_tasks.sstables.statistics import thresholds_in
 
-__all__ = ["compact", "measure", "order_for", "plan", "report"]
+__all__ = ["compact", "create_context", "measure", "plan", "report"]
 
 _BUDGET_BLOCKERS = frozenset({Blocker.OVERLAP_TOO_LARGE, Blocker.TOO_LARGE, Blocker.BUDGET})
 
 
-def order_for(settings: Settings, node: str, tables: Sequence[str] = ()) -> RoundContext:
-    """Some tables of a node, by their names in the store or in Cassandra; all tables if none is named."""
+def create_context(settings: Settings, node: str, tables: Sequence[str] = ()) -> RoundContext:
+    """Return the context of a round for some tables of a node, by their names in the store or in Cassandra; for all
+    tables if none is named. Creates the folder of the cache."""
     found = Node.named(settings, node)
     wanted = tables_of(settings, tables)
     cache = settings.cache_folder.expanduser()
@@ -70,26 +71,26 @@ def order_for(settings: Settings, node: str, tables: Sequence[str] = ()) -> Roun
 
 def measure(settings: Settings, node: str, tables: Sequence[str] = ()) -> Measurement:
     """Measure in this process; a Spark job does the same for many files at once."""
-    order = order_for(settings, node, tables)
-    return _measure_in_threads(order, settings) if order.node.data else by_ranges.measure(order, settings)
+    context = create_context(settings, node, tables)
+    return _measure_in_threads(context, settings) if context.node.data else by_ranges.measure(context, settings)
 
 
 def plan(
     settings: Settings, node: str, measured: Measurement, tables: Sequence[str] = (), budget_bytes: int | None = None
 ) -> RoundPlan:
     """Plan the compactions of a node. Changes nothing there."""
-    order = order_for(settings, node, tables or list(measured.tables))
+    context = create_context(settings, node, tables or list(measured.tables))
     budget = settings.compaction_budget_bytes if budget_bytes is None else budget_bytes
-    return plan_files(order, settings, budget) if order.node.data else by_ranges.plan(order, settings, budget)
+    return plan_files(context, settings, budget) if context.node.data else by_ranges.plan(context, settings, budget)
 
 
-def plan_files(order: RoundContext, settings: Settings, budget: int) -> RoundPlan:
-    state = inspect_and_plan(order, thresholds_in(settings, order.tables.values()), budget)
+def plan_files(context: RoundContext, settings: Settings, budget: int) -> RoundPlan:
+    state = inspect_and_plan(context, thresholds_in(settings, context.tables.values()), budget)
     return RoundPlan(
-        node=order.node.name,
-        at_s=order.now_s,
+        node=context.node.name,
+        at_s=context.now_s,
         budget_bytes=budget,
-        statistics=str(order.statistics),
+        statistics=str(context.statistics),
         files=tuple(
             node_file_verdict(each) for each in state.verdicts if each.reason in ELIGIBLE | {CandidateReason.PENDING}
         ),
@@ -113,9 +114,9 @@ def compact(
     if dry_run:
         result = _simulate(planned, budget, result)
     elif tables:
-        order = order_for(settings, node, tables)
-        compact_planned = compact_planned_files if order.node.data else compact_planned_ranges
-        done = compact_planned(order, settings, budget, planned)
+        context = create_context(settings, node, tables)
+        compact_planned = compact_planned_files if context.node.data else compact_planned_ranges
+        done = compact_planned(context, settings, budget, planned)
         elsewhere = (each for each in planned.blocked if each.table not in tables)
         result = done.model_copy(update={"at_s": result.at_s, "blocked": (*done.blocked, *elsewhere)})
     return result.model_copy(
@@ -134,54 +135,54 @@ def tables_to_recheck(planned: RoundPlan, budget: int) -> list[str]:
 
 
 def compact_planned_files(
-    order: RoundContext, settings: Settings, budget: int, planned: RoundPlan, patience: Patience = PATIENT
+    context: RoundContext, settings: Settings, budget: int, planned: RoundPlan, patience: Patience = PATIENT
 ) -> RoundResult:
     """Measure again, then plan again: a flush has written files, and the server may have."""
-    order = replace(order, statistics=order.statistics.with_suffix(".run.jsonl"))
+    context = replace(context, statistics=context.statistics.with_suffix(".run.jsonl"))
 
     def plan_again() -> ReadyPlan:
-        _measure_in_threads(order, settings)
-        state = _inspect_when_idle(order, settings, budget)
+        _measure_in_threads(context, settings)
+        state = _inspect_when_idle(context, settings, budget)
         return ReadyPlan(
-            state.plan, state.server, lambda each: compact_files(order, each, state.tables[each.table], patience)
+            state.plan, state.server, lambda each: compact_files(context, each, state.tables[each.table], patience)
         )
 
-    return compact_in_order(order, settings.compaction_wait_s, planned, plan_again)
+    return compact_in_order(context, settings.compaction_wait_s, planned, plan_again)
 
 
-def compact_planned_ranges(order: RoundContext, settings: Settings, budget: int, planned: RoundPlan) -> RoundResult:
+def compact_planned_ranges(context: RoundContext, settings: Settings, budget: int, planned: RoundPlan) -> RoundResult:
     """Plan again when the server is idle; what was in memory is in files by then."""
 
     def plan_again() -> ReadyPlan:
-        wait_until_idle(order.node, settings.compaction_wait_s)
-        state = by_ranges.inspect_and_plan(order, settings, budget)
-        compact_range = partial(by_ranges.compact_range, order, settings, state.swept)
+        wait_until_idle(context.node, settings.compaction_wait_s)
+        state = by_ranges.inspect_and_plan(context, settings, budget)
+        compact_range = partial(by_ranges.compact_range, context, settings, state.swept)
         return ReadyPlan(state.plan, state.server, compact_range, state.describe_blocked)
 
-    return compact_in_order(order, settings.compaction_wait_s, planned, plan_again)
+    return compact_in_order(context, settings.compaction_wait_s, planned, plan_again)
 
 
 def compact_in_order(
-    order: RoundContext, wait_s: float, planned: RoundPlan, plan_again: Callable[[], ReadyPlan]
+    context: RoundContext, wait_s: float, planned: RoundPlan, plan_again: Callable[[], ReadyPlan]
 ) -> RoundResult:
     """Flush, plan again, and compact one candidate after the other while the server has no work of its own.
 
     The flush comes first because cells in memory could keep tombstones and can't be inspected. A flush may cause work
     for the server: `plan_again` waits for that once more.
     """
-    if blocker := wait_until_idle(order.node, wait_s):
+    if blocker := wait_until_idle(context.node, wait_s):
         return RoundResult(
-            node=order.node.name, at_s=order.now_s, stopped=blocker, blocked=_block_all(blocker, order, planned)
+            node=context.node.name, at_s=context.now_s, stopped=blocker, blocked=_block_all(blocker, context, planned)
         )
-    order.flush()
+    context.flush()
     ready = plan_again()
-    results, stopped = _compact_until_stopped(order, ready, wait_s)
+    results, stopped = _compact_until_stopped(context, ready, wait_s)
     stopped = stopped or blocker_in(ready.server.work, ready.server.repairing)
     left = ready.plan.compactions[len(results) :]
     return RoundResult(
-        node=order.node.name,
-        at_s=order.now_s,
-        flushed=tuple(sorted(order.tables)),
+        node=context.node.name,
+        at_s=context.now_s,
+        flushed=tuple(sorted(context.tables)),
         stopped=stopped,
         compactions=tuple(each.document() for each in results),
         blocked=(
@@ -191,31 +192,33 @@ def compact_in_order(
     )
 
 
-def _compact_until_stopped(order: RoundContext, ready: ReadyPlan, wait_s: float) -> tuple[list[Result], Blocker | None]:
+def _compact_until_stopped(
+    context: RoundContext, ready: ReadyPlan, wait_s: float
+) -> tuple[list[ExecutedCompaction], Blocker | None]:
     """Stop when the server has work of its own that does not end in time, or when a compaction fails. The results so
     far are returned in any case."""
-    results: list[Result] = []
+    results: list[ExecutedCompaction] = []
     for compaction in ready.plan.compactions:
-        if results and (blocker := wait_until_idle(order.node, wait_s)):
+        if results and (blocker := wait_until_idle(context.node, wait_s)):
             return results, blocker
         try:
             results.append(ready.compact(compaction))
         except SweepflowError as error:
-            results.append(Result(compaction, CompactionOutcome.FAILED, problem=str(error)))
+            results.append(ExecutedCompaction(compaction, CompactionOutcome.FAILED, problem=str(error)))
             return results, Blocker.FAILED
     return results, None
 
 
-def _block_all(blocker: Blocker, order: RoundContext, planned: RoundPlan) -> tuple[BlockedCompaction, ...]:
-    blocked = (each for each in planned.blocked if each.table in order.tables)
+def _block_all(blocker: Blocker, context: RoundContext, planned: RoundPlan) -> tuple[BlockedCompaction, ...]:
+    blocked = (each for each in planned.blocked if each.table in context.tables)
     return (*(block_planned(blocker, each) for each in planned.compactions), *blocked)
 
 
-def _inspect_when_idle(order: RoundContext, settings: Settings, budget: int) -> NodeState:
-    thresholds = thresholds_in(settings, order.tables.values())
-    state = inspect_and_plan(order, thresholds, budget)
-    if state.server.work.busy and wait_until_idle(order.node, settings.compaction_wait_s) is None:
-        return inspect_and_plan(order, thresholds, budget)
+def _inspect_when_idle(context: RoundContext, settings: Settings, budget: int) -> NodeState:
+    thresholds = thresholds_in(settings, context.tables.values())
+    state = inspect_and_plan(context, thresholds, budget)
+    if state.server.work.busy and wait_until_idle(context.node, settings.compaction_wait_s) is None:
+        return inspect_and_plan(context, thresholds, budget)
     return state
 
 
@@ -236,8 +239,8 @@ def _simulate(planned: RoundPlan, budget: int, result: RoundResult) -> RoundResu
     )
 
 
-def _measure_in_threads(order: RoundContext, settings: Settings) -> Measurement:
-    return measure_files(order, settings, in_threads(settings.compaction_files_at_once))
+def _measure_in_threads(context: RoundContext, settings: Settings) -> Measurement:
+    return measure_files(context, settings, in_threads(settings.compaction_files_at_once))
 
 
 def _now_s() -> int:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from sweep_tasks.sstables.statistics import (
     Block,
     FileStatistics,
+    FileThresholds,
     Reads,
     Spread,
-    Thresholds,
     ThresholdsByTable,
     keys_in_reach,
     overlap,
@@ -100,7 +100,7 @@ def _place(verdict: AssessedFile) -> tuple[bool, bool, Fraction, str, str]:
     return not verdict.eligible, last, -verdict.density.ratio, verdict.file, verdict.table or ""
 
 
-def is_dense(block: Block, thresholds: Thresholds) -> bool:
+def is_dense(block: Block, thresholds: FileThresholds) -> bool:
     return reaches_count(block.tombstones, thresholds.dense_tombstones) or reaches(
         block.tombstone_bytes, block.total_bytes, thresholds.dense_share
     )
@@ -119,7 +119,7 @@ class _Counted(NamedTuple):
     read_tombstones: int
 
 
-def _counted(file: FileStatistics, thresholds: Thresholds) -> _Counted:
+def _counted(file: FileStatistics, thresholds: FileThresholds) -> _Counted:
     dense = sum(is_dense(block, thresholds) for block in file.blocks)
     tombstones = sum(block.tombstones for block in file.blocks) if file.tombstones is None else file.tombstones
     density = Density(dense, len(file.blocks) + file.clean_blocks)
@@ -142,7 +142,7 @@ def _overlaps(files: Sequence[_Counted]) -> Mapping[int, Fraction]:
     return found
 
 
-def _judged(file: _Counted, overlapped: Fraction | None, thresholds: Thresholds) -> AssessedFile:
+def _judged(file: _Counted, overlapped: Fraction | None, thresholds: FileThresholds) -> AssessedFile:
     read = None if file.longest_run is None else reads_over(file.longest_run, thresholds)
     found = _reason(file, read, overlapped or Fraction(0), thresholds)
     reason, if_not = (CandidateReason.PENDING, found) if file.pending else (found, None)
@@ -150,7 +150,7 @@ def _judged(file: _Counted, overlapped: Fraction | None, thresholds: Thresholds)
     return replace(verdict, if_not_pending=if_not)
 
 
-def _reason(file: _Counted, read: Reads | None, overlapped: Fraction, thresholds: Thresholds) -> CandidateReason:
+def _reason(file: _Counted, read: Reads | None, overlapped: Fraction, thresholds: FileThresholds) -> CandidateReason:
     if thresholds.off:
         return CandidateReason.SWITCHED_OFF
     if reaches(file.density.dense, file.density.blocks, thresholds.eligible_share):

@@ -113,7 +113,7 @@ def _named(nodes: dict[str, CompactionNode]) -> ByNode:
 _NODE_NAME = re.compile(r"\w[\w.-]{0,63}")
 _TABLE_EXAMPLE = '{"shop.orders": {"eligible_share": 0.1}}'
 _NODE_EXAMPLE = '{"cassandra1": {"data": "/var/lib/cassandra/data", "prefix": "ssh cassandra1", "remote_shell": true}}'
-Tables = Annotated[
+TablesSetting = Annotated[
     dict[str, TableThresholds],
     NoDecode,
     BeforeValidator(lambda given: _from_json(given, _TABLE_EXAMPLE)),
@@ -152,7 +152,7 @@ class CompactionSettings(BaseModel, defer_build=True):
         default=Decimal("0.5"),
         description="a file with this many tombstones per key around them is compacted; 0 or less: ignored",
     )
-    compaction_tables: Tables = Field(
+    compaction_tables: TablesSetting = Field(
         default=ByTable(), description="settings that differ for a table, by table name, as JSON or a TOML table"
     )
     compaction_nodes: Nodes = Field(
@@ -166,8 +166,8 @@ class CompactionSettings(BaseModel, defer_build=True):
     )
     compaction_read_tombstones: int = Field(
         default=1_000,
-        description="tombstones in one read at which the table's files are added at the end of the plan; 0 "
-        "or less: never",
+        description="a table in which one read met this many tombstones has its files added at the end of the plan; "
+        "0 or less: never",
     )
     compaction_near_fail_share: Share = Field(
         default=Decimal("0.5"),

@@ -24,7 +24,7 @@ class SweepSettings(BaseModel, defer_build=True):
     clock_step_max_s: int = Field(
         default=900,
         ge=0,
-        description="how far a clock sample may be ahead of the last one plus the measured time; 0: no limit",
+        description="the most that a clock sample may be ahead of the last one plus the measured time; 0: no limit",
     )
     shards: int = Field(
         default=4, ge=1, le=256, description="shards of the queue for each strategy, one task each; can only be raised"

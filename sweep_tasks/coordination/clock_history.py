@@ -21,10 +21,10 @@ import structlog
 from sweep_tasks.clock import Clock, Uptime, from_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_samples import (
-    Answer,
     ClockRecord,
-    Refused,
+    RefusedSample,
     Sample,
+    SampleVerdict,
     believed_ms,
     confirm,
     cut,
@@ -93,11 +93,11 @@ class ClockHistory:
             limit = {"clock_step_max_s": step_max_s}
             with self._journal.record("clock sample", uptime.host, ahead_s=ahead_ms // 1000, ts=ts, **limit) as act:
                 answer = self._offer(sample, step_max_s, step_max_s)
-                if answer and answer is not Answer.ACCEPTED:
+                if answer and answer is not SampleVerdict.ACCEPTED:
                     act.refuse(answer.value)  # other processes have changed the samples meanwhile
-        if answer is Answer.ACCEPTED:
+        if answer is SampleVerdict.ACCEPTED:
             return ClockSample(sample.wall_ms, ts)
-        if answer in (Answer.AHEAD, Answer.BEHIND):
+        if answer in (SampleVerdict.AHEAD, SampleVerdict.BEHIND):
             log.warning(
                 f"the clock of this host is {answer.value}, its sample is refused; see 'sweepflow clock show'",
                 code=f"clock_{answer.value}",
@@ -105,21 +105,24 @@ class ClockHistory:
             )
         return None
 
-    def _offer(self, sample: Sample, step_max_s: int, unrecorded_s: int) -> Answer | None:
+    def _offer(self, sample: Sample, step_max_s: int, unrecorded_s: int) -> SampleVerdict | None:
         """Offer a sample, and store its entries if it is accepted. Change nothing and return None if a step of
         `step_max_s` accepts it, and one of `unrecorded_s` refuses it."""
-        answer: Answer | None = None
+        answer: SampleVerdict | None = None
 
         def offered(current: bytes | None) -> bytes:
             nonlocal answer
             known = ClockRecord.decoded(current) if current else None
             answer, record = offer(known, sample, step_max_s * 1000)
-            if answer is Answer.ACCEPTED and offer(known, sample, unrecorded_s * 1000)[0] is not Answer.ACCEPTED:
+            if (
+                answer is SampleVerdict.ACCEPTED
+                and offer(known, sample, unrecorded_s * 1000)[0] is not SampleVerdict.ACCEPTED
+            ):
                 answer = None
-            return current if current and answer in (None, Answer.NOT_ABOVE) else record.encoded()
+            return current if current and answer in (None, SampleVerdict.NOT_ABOVE) else record.encoded()
 
         self._store.update(CLOCK_SAMPLES, _LAST, offered)
-        if answer is Answer.ACCEPTED:
+        if answer is SampleVerdict.ACCEPTED:
             self._store_entries(ClockSample(sample.wall_ms, sample.ts))
         return answer
 
@@ -380,12 +383,12 @@ class ClockHistory:
         return samples
 
 
-def ahead_of_here_s(refused: Refused, clock: Clock) -> int:
-    """Return how far a refused sample is ahead of this host's clock; negative if it is behind."""
+def ahead_of_here_s(refused: RefusedSample, clock: Clock) -> int:
+    """Return by how much a refused sample is ahead of this host's clock; negative if it is behind."""
     return (refused.wall_ms - clock.now_ms()) // 1000
 
 
-def check_not_ahead(refused: Refused, clock: Clock, step_max_s: int) -> None:
+def check_not_ahead(refused: RefusedSample, clock: Clock, step_max_s: int) -> None:
     """Raise `BadValue` if a refused sample is ahead of this host's clock too: one of the two clocks is wrong."""
     ahead_s = ahead_of_here_s(refused, clock)
     if ahead_s > step_max_s:

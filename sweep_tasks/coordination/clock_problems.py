@@ -37,7 +37,7 @@ class ClockProblem(NamedTuple):
     host: str
     """The host with the wrong clock; for a sample in the future, the host that asks."""
     by_ms: int
-    """How far that clock is ahead of the last sample, or behind it."""
+    """By how much that clock is ahead of the last sample, or behind it."""
     since_ms: int
     """The wall time of the last sample when the problem was first found."""
     sentence: str

@@ -38,7 +38,7 @@ class Sample(NamedTuple):
     uptime: Uptime
 
 
-class Refused(NamedTuple):
+class RefusedSample(NamedTuple):
     """The last sample of a machine whose clock is too far from the record."""
 
     wall_ms: int
@@ -51,7 +51,7 @@ class Refused(NamedTuple):
 
     @property
     def above_ms(self) -> int:
-        """How far the sample is ahead of the record; negative if it is behind."""
+        """By how much the sample is ahead of the record; negative if it is behind."""
         return self.wall_ms - self.last_ms
 
 
@@ -62,7 +62,7 @@ class Anchor(NamedTuple):
     uptime: Uptime
 
 
-class Answer(Enum):
+class SampleVerdict(Enum):
     """The decision on an offered sample."""
 
     ACCEPTED = "accepted"
@@ -79,7 +79,7 @@ class ClockRecord(NamedTuple):
     ts: int
     anchors: tuple[Anchor, ...] = ()
     """One for each machine, most recent first."""
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedSample, ...] = ()
     """One for each machine, most recent first."""
 
     def limit_ms(self, uptime: Uptime, step_ms: int) -> int:
@@ -89,11 +89,11 @@ class ClockRecord(NamedTuple):
         )
         return max(self.wall_ms, *measured, 0) + step_ms
 
-    def pending(self) -> list[Refused]:
+    def pending(self) -> list[RefusedSample]:
         """Return the refused samples that an operator may confirm."""
         return [each for each in self.refused if each.wall_ms > self.wall_ms]
 
-    def behind(self) -> list[Refused]:
+    def behind(self) -> list[RefusedSample]:
         """Return the refused samples of clocks that are behind."""
         return [each for each in self.refused if each.above_ms < 0]
 
@@ -119,24 +119,24 @@ class ClockRecord(NamedTuple):
             wall_ms,
             ts,
             tuple(Anchor(each[0], Uptime(*each[1])) for each in anchors),
-            tuple(Refused(each[0], each[1], Uptime(*each[2]), each[3], each[4]) for each in refused),
+            tuple(RefusedSample(each[0], each[1], Uptime(*each[2]), each[3], each[4]) for each in refused),
         )
 
 
-def offer(record: ClockRecord | None, sample: Sample, step_ms: int) -> tuple[Answer, ClockRecord]:
+def offer(record: ClockRecord | None, sample: Sample, step_ms: int) -> tuple[SampleVerdict, ClockRecord]:
     """Decide whether a sample is believed; return the answer and the new record.
 
     With a step of 0, every sample above the last one is accepted.
     """
     if record is None:
-        return Answer.ACCEPTED, ClockRecord(*sample[:2]).with_sample(*sample)
+        return SampleVerdict.ACCEPTED, ClockRecord(*sample[:2]).with_sample(*sample)
     if sample.wall_ms > record.wall_ms and sample.ts >= record.ts:
         if not step_ms or sample.wall_ms <= record.limit_ms(sample.uptime, step_ms):
-            return Answer.ACCEPTED, record.with_sample(*sample)
-        return Answer.AHEAD, _with_refused(record, sample)
+            return SampleVerdict.ACCEPTED, record.with_sample(*sample)
+        return SampleVerdict.AHEAD, _with_refused(record, sample)
     if step_ms and sample.wall_ms < record.wall_ms - step_ms:
-        return Answer.BEHIND, _with_refused(record, sample)
-    return Answer.NOT_ABOVE, record
+        return SampleVerdict.BEHIND, _with_refused(record, sample)
+    return SampleVerdict.NOT_ABOVE, record
 
 
 def believed_ms(record: ClockRecord | None, now_ms: int, uptime: Uptime, step_ms: int) -> int:
@@ -146,7 +146,7 @@ def believed_ms(record: ClockRecord | None, now_ms: int, uptime: Uptime, step_ms
     return record.wall_ms
 
 
-def confirm(record: ClockRecord, refused: Refused) -> ClockRecord | None:
+def confirm(record: ClockRecord, refused: RefusedSample) -> ClockRecord | None:
     """Return the record with a confirmed sample as the last one; None if later samples were accepted meanwhile."""
     if refused.wall_ms <= record.wall_ms or refused.ts < record.ts:
         return None
@@ -169,11 +169,11 @@ def _with_refused(record: ClockRecord, sample: Sample) -> ClockRecord:
     same = before is not None and (before.above_ms > 0) == (sample.wall_ms > record.wall_ms)
     since_ms = before.since_ms if before and same else record.wall_ms
     others = _still_refused(record.refused, record.wall_ms, boot)
-    refused = (Refused(*sample, record.wall_ms, since_ms), *others)[:_MOST_REFUSED]
+    refused = (RefusedSample(*sample, record.wall_ms, since_ms), *others)[:_MOST_REFUSED]
     return record._replace(refused=refused)
 
 
-def _still_refused(refused: Iterable[Refused], wall_ms: int, boot: str | None) -> tuple[Refused, ...]:
+def _still_refused(refused: Iterable[RefusedSample], wall_ms: int, boot: str | None) -> tuple[RefusedSample, ...]:
     """Return the recent refusals of other machines that the recorded wall time has not passed."""
     return tuple(
         each

@@ -18,7 +18,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import read_var_long, read_var_signed_long, var_long, var_signed_long
 from sweep_tasks.errors import StoreError, SweepflowError
 from sweep_tasks.model import Cell
-from sweep_tasks.processes import in_each_process
+from sweep_tasks.processes import call_in_each_process
 from sweep_tasks.store.contract import Change, Store
 from sweep_tasks.store.schema import LEASES
 
@@ -154,7 +154,7 @@ class LeaseKeeper:
         self._every_s = every_s
         self._also = also
         self._closed = threading.Event()
-        in_each_process(self, LeaseKeeper._reset)
+        call_in_each_process(self, LeaseKeeper._reset)
 
     def _reset(self) -> None:
         """Start without leases and thread: a forked child has neither the parent's threads nor its transactions."""

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from sweep_tasks.encoding import stored_long, var_long
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import MAX_TS, Cell, checked_timestamp
-from sweep_tasks.processes import in_each_process
+from sweep_tasks.processes import call_in_each_process
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.schema import TIMESTAMP
 
@@ -28,7 +28,7 @@ class TimestampService:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        in_each_process(self, TimestampService._reset)
+        call_in_each_process(self, TimestampService._reset)
 
     def _reset(self) -> None:
         self._sending = threading.Lock()

@@ -105,7 +105,7 @@ TaskChange = Callable[[str, str], None]
 
 
 @contextmanager
-def running_airflow(folder: Path, settings: Settings, say: Callable[[str], None]) -> Iterator[LocalAirflow]:
+def run_airflow(folder: Path, settings: Settings, say: Callable[[str], None]) -> Iterator[LocalAirflow]:
     """Start Airflow with a schedule that begins with the current hour: only requested runs are started."""
     this_hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     quiet = settings.model_copy(update={"catch_up_from": this_hour})

@@ -17,7 +17,7 @@ from sweep_tasks.errors import WriteConflict
 from sweep_tasks.model import DELETE_MARKER, Cell, TableRef
 from sweep_tasks.protection.records import Record
 from sweep_tasks.store.contract import Store
-from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash
+from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, StoreCall, crash
 from sweep_tasks.store.schema import TRANSACTIONS
 from sweep_tasks.transactions import Transaction, TransactionManager
 
@@ -47,11 +47,11 @@ class HistoryClock:
     def sleep(self, seconds: float) -> None:
         self._now_ms += int(seconds * 1000)
 
-    def reach(self, now_ms: int) -> None:
+    def advance_to(self, now_ms: int) -> None:
         self._now_ms = max(self._now_ms, now_ms)
 
 
-class OpenTransaction:
+class LastingTransaction:
     """A transaction that stays open: it keeps its lease until this object is closed."""
 
     def __init__(self, store: Store, lease_ttl_s: float) -> None:
@@ -66,7 +66,7 @@ class OpenTransaction:
         self._keeper.close()
 
 
-class History:
+class DemoHistory:
     """The past of a store, written minute by minute."""
 
     def __init__(self, store: Store, settings: Settings, clock: Clock, minutes: int) -> None:
@@ -81,9 +81,9 @@ class History:
         self._manager = self._manager_on(store)
         self.transactions = self.writes = 0
 
-    def reach(self, minute: int) -> None:
+    def advance_to(self, minute: int) -> None:
         """Move the clock to a minute after the beginning, and record a clock sample."""
-        self._clock.reach(self._begin_ms + minute * MINUTE_MS)
+        self._clock.advance_to(self._begin_ms + minute * MINUTE_MS)
         self._timestamps.move_past(self._first_ts + minute * TIMESTAMPS_A_MINUTE)
         self._clock_history.record_now(self._timestamps, self._clock, step_max_s=0)
 
@@ -146,7 +146,7 @@ class History:
         return transaction
 
 
-def _crash_at(call: Call, last: str, writes: Writes) -> None:
+def _crash_at(call: StoreCall, last: str, writes: Writes) -> None:
     if call.name != last:
         return
     if last == "put_if_absent":

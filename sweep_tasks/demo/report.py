@@ -35,7 +35,7 @@ _MEANINGS = {
     KeptReason.QUEUED: "queued: the next sweep removes them",
     KeptReason.PARKED: "parked: waiting for replicas",
     KeptReason.NOT_COMMITTED: "never committed: a later sweep removes them",
-    KeptReason.SENTINEL: "sentinels: they show readers of the past that a version was removed",
+    KeptReason.SENTINEL: "sentinels: they show readers of old snapshots that a version was removed",
     KeptReason.NO_QUEUE_ENTRY: "not in the queue: {by} is never swept, or they were written before there was a queue",
 }
 _LONGER_RETENTION = "within the longer retention of {by}: replaced less than {retention} ago"

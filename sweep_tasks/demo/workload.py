@@ -11,7 +11,7 @@ from random import Random
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
-from sweep_tasks.demo.history import History, OpenTransaction, Writes
+from sweep_tasks.demo.history import DemoHistory, LastingTransaction, Writes
 from sweep_tasks.errors import BadValue, NotInitialised
 from sweep_tasks.model import DELETE_MARKER, Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -56,7 +56,7 @@ _ORDER = (_STATE, _CUSTOMER, _ITEMS)
 class Shop:
     """The daily business: writes to all tables, at random."""
 
-    def __init__(self, history: History, random: Random) -> None:
+    def __init__(self, history: DemoHistory, random: Random) -> None:
         self._history = history
         self._random = random
         self._numbers = 0
@@ -130,13 +130,15 @@ class Shop:
         changed = new + self._some(self._carts, 6)
         self._history.write({CARTS: {Cell(cart, _ITEMS): self._items() for cart in changed}})
         if len(self._carts) > 60:
-            self._history.write({CARTS: {Cell(self._taken(self._carts), _ITEMS): DELETE_MARKER for _ in range(3)}})
+            self._history.write(
+                {CARTS: {Cell(self._take_oldest(self._carts), _ITEMS): DELETE_MARKER for _ in range(3)}}
+            )
 
     def _end_sessions(self) -> None:
         new = [self._new("session") for _ in range(8)]
         self._sessions += new
         seen = {Cell(session, _SEEN): self._text(page=self._random.randrange(999)) for session in self._sessions[-32:]}
-        ended = [self._taken(self._sessions) for _ in range(8)] if len(self._sessions) > 200 else []
+        ended = [self._take_oldest(self._sessions) for _ in range(8)] if len(self._sessions) > 200 else []
         over = {Cell(session, _SEEN): DELETE_MARKER for session in ended}
         self._history.write({SESSIONS: seen | over})
 
@@ -157,7 +159,7 @@ class Shop:
     def _some(self, rows: list[bytes], most: int) -> list[bytes]:
         return self._random.sample(rows, min(most, len(rows)))
 
-    def _taken(self, rows: list[bytes]) -> bytes:
+    def _take_oldest(self, rows: list[bytes]) -> bytes:
         """Remove and return the oldest row."""
         return rows.pop(0)
 
@@ -204,7 +206,7 @@ class Loaded:
     deaths: int
     lost_races: int
     backup_ts: int
-    report: OpenTransaction
+    report: LastingTransaction
     """Still open: the caller closes it."""
 
 
@@ -225,13 +227,13 @@ def load(
     Progress(store).raise_shards(shards)
     for table, metadata in TABLES.items():
         catalog.create(table, metadata)
-    history = History(store, settings, clock, MINUTES)
+    history = DemoHistory(store, settings, clock, MINUTES)
     day = _Day(history, settings, Random(seed), business_every)  # noqa: S311 - reproducible, not secret
     for minute in range(MINUTES):
-        history.reach(minute)
+        history.advance_to(minute)
         day.simulate(minute)
         on_minute(minute + 1)
-    history.reach(MINUTES)
+    history.advance_to(MINUTES)
     history.close()
     return day.loaded()
 
@@ -239,13 +241,13 @@ def load(
 class _Day:
     """Everything that happens in the six hours."""
 
-    def __init__(self, history: History, settings: Settings, random: Random, business_every: int) -> None:
+    def __init__(self, history: DemoHistory, settings: Settings, random: Random, business_every: int) -> None:
         self._history = history
         self._settings = settings
         self._shop = Shop(history, random)
         self._business_every = business_every
         self._deaths = self._lost_races = self._backup_ts = 0
-        self._report: OpenTransaction | None = None
+        self._report: LastingTransaction | None = None
 
     def simulate(self, minute: int) -> None:
         if minute % self._business_every == 0:
@@ -263,7 +265,7 @@ class _Day:
         if minute == SLOW_DELIVERY[1]:
             self._delivery.commit()
         if minute == REPORT_AT:
-            self._report = OpenTransaction(self._history.store, self._settings.lease_ttl_s)
+            self._report = LastingTransaction(self._history.store, self._settings.lease_ttl_s)
 
     def _let_a_client_die(self) -> None:
         """Alternate: a client dies with values that no reader meets, before any value is stored, or with values that a
@@ -300,7 +302,7 @@ DEFAULT_FOLDER = Path(".sweepflow", "demo")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoFolder:
     """The folder of a demo, and the store in it."""
 
     folder: Path

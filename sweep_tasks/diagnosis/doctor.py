@@ -18,8 +18,8 @@ from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.diagnosis.lag import lag_s, objectives
 from sweep_tasks.diagnosis.state import (
-    Counted,
     Facts,
+    LimitedCount,
     OldestProtection,
     OpenTransaction,
     PauseFacts,
@@ -218,7 +218,7 @@ class Doctor:
         return self._clock.now_ms() < self._sample_until_ms
 
     def _rules(self, table: TableRef, metadata: TableMetadata) -> tuple[TableRules | None, TableRules | None]:
-        """Return the rules of a scan now, and of one when only protections hold anything back."""
+        """Return the rules of a scan now, and those of a later scan, when only protections still keep versions."""
         if metadata.strategy is SweepStrategy.NOTHING:
             return None, None
         horizon = self._horizon(metadata.strategy)
@@ -245,11 +245,11 @@ class Doctor:
             lag = None if each.moment_ms is None else lag_s(each.moment_ms, self._state.now_ms)
             yield ShardFacts(each.strategy, each.shard, each.progress, lag, allowed[each.strategy])
 
-    def _queued(self) -> Counted:
+    def _queued(self) -> LimitedCount:
         found = every(lambda resume: self._store.scan_versions(QUEUE_CELLS, limit=_PAGE, after=resume))
         return _counted(found)
 
-    def _quarantined(self) -> Counted:
+    def _quarantined(self) -> LimitedCount:
         return _counted(Quarantine(self._store, TimestampService(self._store)).all())
 
     def _parked(self) -> tuple[dict[str, int], bool]:
@@ -288,7 +288,7 @@ _NO_TOMBSTONES = "deleting leaves none in this store, and the space is reused"
 _TOMBSTONES_ON_NODES = "only the files of the nodes show how many are still there, see 'sweepflow compaction'"
 
 
-def _counted(found: Iterable[object]) -> Counted:
+def _counted(found: Iterable[object]) -> LimitedCount:
     """Count up to the limit."""
     number = sum(1 for _ in islice(found, MOST + 1))
-    return Counted(min(number, MOST), number > MOST)
+    return LimitedCount(min(number, MOST), number > MOST)

@@ -19,12 +19,12 @@ from dataclasses import replace
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.diagnosis.explanation import (
-    Block,
     CellExplanation,
     ExplainedVersion,
     ParkedExplanation,
     QueuedExplanation,
     QueueExplanation,
+    ReasonCount,
 )
 from sweep_tasks.diagnosis.obstacles import (
     Obstacle,
@@ -156,12 +156,13 @@ def _parked(waiting: WaitingEntry, outcomes: Mapping[int, int], why: Obstacle) -
 # --- a table or a shard -----------------------------------------------------------------------------------------------
 
 MOST_EXPLAINED = 20_000
-"""Entries that are read; the queues share them, and what one does not need is left to the others."""
+"""The greatest number of entries that are read. The queues share it: what one queue does not use, the next may."""
 _FEWEST = 100
-"""Entries that are read of each queue at least."""
+"""The number of entries that are read of each queue at least."""
 _CELLS = 1_000
 _COMPARED = 200_000
-"""Pairs of a version and an entry that are compared: in cells that are written often there are very many."""
+"""The greatest number of pairs of a version and an entry that are compared: a cell that is written often has very
+many."""
 
 
 def explain_table(
@@ -249,9 +250,9 @@ class _Counts:
             if found:
                 self.versions[found[0]._replace(until_ms=None)] += 1
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[ReasonCount]:
         found = sorted({*self.entries, *self.versions}, key=lambda why: (self.versions[why], self.entries[why]))
-        return [Block(why, self.entries[why], self.versions[why]) for why in reversed(found)]
+        return [ReasonCount(why, self.entries[why], self.versions[why]) for why in reversed(found)]
 
 
 def _is_full(found: Collection[WaitingEntry], share: int) -> bool:

@@ -33,7 +33,7 @@ class ReasonContext(NamedTuple):
         return cls(clock.now_ms(), records, dict(Pauses(store).current().listed()), ClockHistory(store).moment_of)
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """The entry that removes a version, and its position in the queue."""
 
     strategy: SweepStrategy
@@ -56,10 +56,10 @@ class ExplainedVersion(NamedTuple):
     """The entry that removes the version when nothing prevents it."""
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> QueuePlace | None:
         if self.remover is None:
             return None
-        return Place(*self.remover.queue, self.remover.entry.start, self.remover.position, self.remover.removed_at)
+        return QueuePlace(*self.remover.queue, self.remover.entry.start, self.remover.position, self.remover.removed_at)
 
     def sentence(self, context: ReasonContext) -> str:
         if self.why.reason is Reason.NEWEST and self.kind == "sentinel":
@@ -121,7 +121,7 @@ class CellExplanation:
         }
 
 
-class Block(NamedTuple):
+class ReasonCount(NamedTuple):
     """A reason, and how many entries and versions of a table or shard wait for it."""
 
     why: Obstacle
@@ -142,7 +142,7 @@ class QueueExplanation:
     at_least: bool
     unreadable: int
     """Quarantined entries that can't be read: they may belong to any table."""
-    blocks: list[Block]
+    blocks: list[ReasonCount]
 
     def document(self, context: ReasonContext | None = None) -> dict[str, Any]:
         about: dict[str, Any] = {}
@@ -154,7 +154,7 @@ class QueueExplanation:
         return {**about, **counts, "blocks": [_block_document(each, context) for each in self.blocks]}
 
 
-def _block_document(block: Block, context: ReasonContext | None) -> dict[str, Any]:
+def _block_document(block: ReasonCount, context: ReasonContext | None) -> dict[str, Any]:
     why, entries, versions = block
     document = {"reason": why.reason.value, "by": why.by, "entries": entries, "versions": versions}
     return document | ({"says": describe(why, context)} if context else {})
@@ -181,7 +181,7 @@ _SENTENCES = {
 }
 
 
-def describe(why: Obstacle, context: ReasonContext, place: Place | None = None) -> str:
+def describe(why: Obstacle, context: ReasonContext, place: QueuePlace | None = None) -> str:
     """Return a reason as a sentence, with names and times."""
     return _SENTENCES[why.reason].format(
         by=why.by,
@@ -195,7 +195,7 @@ def describe(why: Obstacle, context: ReasonContext, place: Place | None = None) 
     )
 
 
-def _where(place: Place) -> str:
+def _where(place: QueuePlace) -> str:
     if place.goes_at is not None:
         position = "below the progress"
     else:
@@ -203,7 +203,7 @@ def _where(place: Place) -> str:
     return f" in {place.strategy} shard {place.shard}, {position}"
 
 
-def _removal(place: Place | None) -> str:
+def _removal(place: QueuePlace | None) -> str:
     if place is None or place.goes_at is None:
         return "nothing holds it, the next sweep removes it"
     return f"it was written late, and is removed when the sweep leaves its partition, at timestamp {place.goes_at}"

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from sweep_tasks.clock import from_ms
-from sweep_tasks.diagnosis.state import Counted, Facts, TableFacts, TableSample
+from sweep_tasks.diagnosis.state import Facts, LimitedCount, TableFacts, TableSample
 from sweep_tasks.errors import NotInitialised, OtherSchema, SweepflowError
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy
 from sweep_tasks.queue.progress import NEVER_SWEPT
@@ -272,5 +272,5 @@ def _first_scan(each: TableFacts, sample: TableSample) -> Finding:
     )
 
 
-def _number(counted: Counted) -> str:
+def _number(counted: LimitedCount) -> str:
     return f"{'at least ' if counted.at_least else ''}{counted.number:,}"

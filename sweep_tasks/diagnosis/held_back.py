@@ -24,7 +24,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import MAX_TS, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.records import Protections, Record
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store, chunks
 from sweep_tasks.sweep.horizon import Horizon
@@ -33,10 +33,10 @@ from sweep_tasks.sweep.view import SweepView
 
 MOST = 10_000
 _PAGE = 1_000
-_PROTECTED = Span(bytes([Why.PROTECTED]), bytes([Why.PROTECTED + 1]))
+_PROTECTED = Span(bytes([HoldReason.PROTECTED]), bytes([HoldReason.PROTECTED + 1]))
 
 
-class Held(NamedTuple):
+class HeldByRecord(NamedTuple):
     entries: int = 0
     versions: int = 0
     bytes: int = 0
@@ -77,7 +77,7 @@ class HeldBack:
         self._longest_s = longest_s
         self._clock = clock or SystemClock()
 
-    def per_record(self, wanted: Collection[Record], records: Collection[Record]) -> dict[str, Held]:
+    def per_record(self, wanted: Collection[Record], records: Collection[Record]) -> dict[str, HeldByRecord]:
         """Return what each of the records wanted holds back, by id. `records` are all records."""
         found = {record.id: _Found() for record in wanted}
         existing = Protections(records)
@@ -116,8 +116,8 @@ class HeldBack:
             found.parked.append((strategy, entry))
             found.waiting += entry.commit >= existing.frees_below(entry.hold.record, entry.hold.record_ts)
 
-    def _measure(self, name: str, found: _Found, existing: Protections, view: SweepView) -> Held:
-        held = Held(found.waiting, at_least=found.full)
+    def _measure(self, name: str, found: _Found, existing: Protections, view: SweepView) -> HeldByRecord:
+        held = HeldByRecord(found.waiting, at_least=found.full)
         by_table: dict[TableRef, dict[Cell, _Removable]] = {}
         for strategy, parked in found.parked:
             table = view.name_of(parked.table_id)
@@ -133,7 +133,7 @@ class HeldBack:
                 held = self._read(held, table, cells)
         return held
 
-    def _read(self, held: Held, table: TableRef, cells: dict[Cell, _Removable]) -> Held:
+    def _read(self, held: HeldByRecord, table: TableRef, cells: dict[Cell, _Removable]) -> HeldByRecord:
         """Count the versions and their bytes: many cells at a time, the versions of one cell one after the other."""
         for some in chunks(cells, _PAGE):
             present = self._store.timestamps(table, some)
@@ -150,7 +150,7 @@ class HeldBack:
 
 def _under(record_id: str) -> Span:
     """Return the columns of everything parked under a record, at any of its timestamps."""
-    first, last = (Hold(Why.PROTECTED, record=record_id, record_ts=ts) for ts in (0, MAX_TS))
+    first, last = (Hold(HoldReason.PROTECTED, record=record_id, record_ts=ts) for ts in (0, MAX_TS))
     return Span(first.encoded(), Parking.behind(last))
 
 

@@ -1,4 +1,4 @@
-"""Computes how far behind each shard is: lag by the clock, and the backlog in timestamps and entries.
+"""Computes the lag of each shard by the clock, and its backlog in timestamps and entries.
 
 A sweeper that reports its own lag reports nothing while it does not run, which is when lag matters most. So lag is
 computed from outside: the clock samples of the store give the wall time of the first timestamp that is not swept yet,
@@ -32,7 +32,7 @@ from sweep_tasks.texts import duration
 
 
 class SweptUpTo(NamedTuple):
-    """How far a shard is swept."""
+    """The progress of a shard, as a timestamp and as a wall time."""
 
     strategy: SweepStrategy
     shard: int
@@ -48,7 +48,7 @@ class ShardLag(NamedTuple):
 
 
 def swept_up_to(store: Store) -> list[SweptUpTo]:
-    """Read how far each shard is swept, in a fixed number of calls."""
+    """Read the progress of each shard, in a fixed number of calls."""
     existing = Progress(store).all()
     moments = ClockHistory(store).moments_of({progress + 1 for progress in existing.values()})
     return [
@@ -159,7 +159,7 @@ class BacklogCounts(BaseModel, frozen=True, defer_build=True):
 
 
 def estimated_entries(timestamps: int, sums: Mapping[str, float] | None) -> int | None:
-    """Estimate how many entries belong to so many timestamps; None before the first sweep."""
+    """Estimate how many entries belong to a number of timestamps; None before the first sweep."""
     passed = sums.get("timestamps", 0) if sums else 0
     return round(sums.get("entries", 0) * timestamps / passed) if sums and passed else None
 

@@ -24,7 +24,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protection, Protections
-from sweep_tasks.queue.parking import Hold, Why
+from sweep_tasks.queue.parking import Hold, HoldReason
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import old_enough
@@ -96,7 +96,7 @@ class WaitingEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepConditions:
-    """What decides how far the next sweep goes and what it may remove."""
+    """What limits the next sweep: its sweep timestamp, and what it may remove below that."""
 
     now_ms: int
     tables: Mapping[TableRef, TableView]
@@ -120,7 +120,7 @@ def effective(strategy: SweepStrategy, waiting: Collection[WaitingEntry]) -> lis
     are parked to wait for a slow writer."""
     if strategy is not SweepStrategy.NOTHING:
         return list(waiting)
-    return [each for each in waiting if each.hold is not None and each.hold.why is Why.GRACE]
+    return [each for each in waiting if each.hold is not None and each.hold.why is HoldReason.GRACE]
 
 
 def reason_for(
@@ -168,7 +168,7 @@ def _removed(waiting: WaitingEntry, held_by: Protection | None, conditions: Swee
     """Return the versions that the entry removes under a record. An entry from before a truncation removes everything
     from before it, and no record holds that. One that waits for replicas is retried as it was judged first."""
     entry, view = waiting.entry, conditions.tables.get(waiting.entry.table)
-    is_retried = waiting.hold is not None and waiting.hold.why is Why.REPLICAS
+    is_retried = waiting.hold is not None and waiting.hold.why is HoldReason.REPLICAS
     if view is not None and is_truncated(entry.start, view) and not is_retried:
         return truncated(entry.cell, view).range
     return removable(entry, held_by, waiting.queue[0])
@@ -269,13 +269,15 @@ def _record_obstacles(
 def _hold_obstacles(waiting: WaitingEntry, hold: Hold, ts: int | None, conditions: SweepConditions) -> list[Obstacle]:
     """Return what keeps an entry parked. When its hold ends, it is processed up to the limits of the next sweep."""
     entry = waiting.entry
-    if hold.why is Why.GRACE:
+    if hold.why is HoldReason.GRACE:
         over = hold.until_ms <= conditions.now_ms
         return [] if over else [Obstacle(Reason.PARKED_GRACE, None, hold.until_ms)]
     limits = _limit_obstacles(entry.commit, waiting.queue[0], conditions)
-    if hold.why is Why.REPLICAS:
+    if hold.why is HoldReason.REPLICAS:
         return [*limits, Obstacle(Reason.PARKED_REPLICAS), *_rule_obstacles(waiting, ts, conditions)]
-    if hold.why is Why.PROTECTED and entry.commit >= conditions.protections.frees_below(hold.record, hold.record_ts):
+    if hold.why is HoldReason.PROTECTED and entry.commit >= conditions.protections.frees_below(
+        hold.record, hold.record_ts
+    ):
         others = _record_obstacles(waiting, ts, conditions, but=hold.record)
         return [Obstacle(Reason.PROTECTED, hold.record), *limits, *others]
     return [*limits, *_rule_obstacles(waiting, ts, conditions)]
@@ -287,7 +289,7 @@ def _within(ts: int, versions: VersionRange | None) -> bool:
 
 # --- reading the conditions of the next sweep -------------------------------------------------------------------------
 
-Limits = dict[SweepStrategy, tuple[Limit, ...]]
+SweepLimits = dict[SweepStrategy, tuple[Limit, ...]]
 
 
 def read_conditions(
@@ -314,7 +316,7 @@ def read_conditions(
     )
 
 
-def _limits(store: Store, settings: Settings, clock: Clock) -> Limits:
+def _limits(store: Store, settings: Settings, clock: Clock) -> SweepLimits:
     open_transactions = tuple(
         Limit(lease.ts, Reason.OPEN_TRANSACTION, f"{lease.owner} since {lease.ts}")
         for lease in Leases(store, settings.lease_ttl_s).open()[:1]

@@ -9,7 +9,7 @@ file that was not compacted together with the tombstone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from sweep_tasks.diagnosis.explanation import ReasonContext, describe
 from sweep_tasks.diagnosis.obstacles import Obstacle, Reason
 from sweep_tasks.errors import SweepflowError, UnknownTable
 from sweep_tasks.model import MAX_NAME_BYTES, Cell, TableRef
-from sweep_tasks.sstables.dump import PARTITION, Dumped, entries_of, understood
+from sweep_tasks.sstables.dump import PARTITION, Bound, DeletionInfo, Dumped, DumpEntry, entries_of, understood
 from sweep_tasks.sstables.files import SSTable
 from sweep_tasks.sstables.nodes import Node
 from sweep_tasks.store.contract import Store
@@ -65,11 +65,11 @@ def _remnant_document(remnant: Remnant, context: ReasonContext | None) -> dict[s
     return as_document(remnant) | ({"says": remnant.sentence(context)} if context else {})
 
 
-Reader = Callable[[TableRef, Cell], list[Remnant]]
+RemnantReader = Callable[[TableRef, Cell], list[Remnant]]
 """Reads the files of every node that has a replica."""
 
 
-def physical_state(store_url: str, table: TableRef, cell: Cell, reader: Reader | None = None) -> PhysicalState:
+def physical_state(store_url: str, table: TableRef, cell: Cell, reader: RemnantReader | None = None) -> PhysicalState:
     if StoreLocation.parse(store_url).scheme != "cassandra":
         return PhysicalState("its swept versions are gone from the store", [])
     if reader is None:
@@ -119,7 +119,7 @@ class Found(NamedTuple):
     tombstones: list[Tombstone]
 
 
-def remnant_reader(store: Store, settings: Settings, clock: Clock) -> Reader | None:
+def remnant_reader(store: Store, settings: Settings, clock: Clock) -> RemnantReader | None:
     """Return a reader of the files; None if they can't be read."""
     tombstones = store.capabilities.tombstones
     if tombstones is None or not settings.compaction_nodes:
@@ -164,7 +164,7 @@ def _remnant(version: FileVersion, deleted_s: int | None, gc_grace_s: int, now_s
 def _read_node(node: Node, keyspace: str, table: str, cell: Cell, found: Found) -> None:
     key = cell.row.hex()
     for path in node.nodetool("getsstables", "--hex-format", keyspace, table, key).split():
-        sstable = SSTable.at(Path(path), node.reach)
+        sstable = SSTable.at(Path(path), node.access)
         with understood(sstable):
             versions, tombstones = read_dump(entries_of(sstable, node.tools, key), cell.column, path)
         found.versions.extend(versions)
@@ -174,7 +174,7 @@ def _read_node(node: Node, keyspace: str, table: str, cell: Cell, found: Found) 
 def read_dump(entries: Iterable[Dumped], column: bytes, file: str) -> Found:
     """Read one row of one file: the versions of the column, and every tombstone that could hide one."""
     found = Found([], [])
-    opened: tuple[Point, Mapping[str, Any]] | None = None
+    opened: tuple[Point, DeletionInfo] | None = None
     for kind, entry in entries:
         if kind == PARTITION:
             found.tombstones.extend(_partition_tombstone(entry))
@@ -188,18 +188,18 @@ def read_dump(entries: Iterable[Dumped], column: bytes, file: str) -> Found:
     return found
 
 
-def _partition_tombstone(partition: Mapping[str, Any]) -> Iterator[Tombstone]:
+def _partition_tombstone(partition: DumpEntry) -> Iterator[Tombstone]:
     if "deletion_info" in partition:
         yield _tombstone((_NO_COLUMN, _FIRST), (_ANY_COLUMN, _LAST), partition["deletion_info"])
 
 
-def _row_tombstone(row: Mapping[str, Any]) -> Iterator[Tombstone]:
+def _row_tombstone(row: DumpEntry) -> Iterator[Tombstone]:
     if "deletion_info" in row:
         place = _point(row["clustering"])
         yield _tombstone(place, place, row["deletion_info"])
 
 
-def _version(row: Mapping[str, Any], column: bytes, file: str) -> Iterator[FileVersion]:
+def _version(row: DumpEntry, column: bytes, file: str) -> Iterator[FileVersion]:
     at, place = _point(row["clustering"])
     timed = (row.get("liveness_info", {}), *row.get("cells", ()))
     written = [int(each["tstamp"]) for each in timed if "tstamp" in each]
@@ -207,20 +207,20 @@ def _version(row: Mapping[str, Any], column: bytes, file: str) -> Iterator[FileV
         yield FileVersion(~(place // 2), max(written), file)
 
 
-def _bound(bound: Mapping[str, Any], ends: bool) -> Point:
+def _bound(bound: Bound, ends: bool) -> Point:
     """Return the first or last position inside a range; an exclusive bound lies beside its version."""
     column, place = _point(bound.get("clustering", ()), ends)
     return column, place + (-1 if ends else 1) * (bound["type"] == "exclusive")
 
 
-def _point(clustering: Iterable[Any], last: bool = False) -> Point:
+def _point(clustering: Iterable[object], last: bool = False) -> Point:
     """Return the position that a clustering names. Missing parts mean the first or the last position."""
     given = [each for each in clustering if each != "*"]
     if not given:
         return (_ANY_COLUMN, _LAST) if last else (_NO_COLUMN, _FIRST)
     column = bytes.fromhex(str(given[0]).removeprefix("0x"))
-    return column, 2 * int(given[1]) if len(given) > 1 else (_LAST if last else _FIRST)
+    return column, 2 * int(str(given[1])) if len(given) > 1 else (_LAST if last else _FIRST)
 
 
-def _tombstone(first: Point, last: Point, deletion: Mapping[str, Any]) -> Tombstone:
+def _tombstone(first: Point, last: Point, deletion: DeletionInfo) -> Tombstone:
     return Tombstone(first, last, int(deletion["marked_deleted"]), int(deletion["local_delete_time"]))

@@ -21,7 +21,7 @@ from sweep_tasks.diagnosis.state import StoreState
 from sweep_tasks.metrics.tally import LastCompaction, LastReconciliation
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection import reconciliation
-from sweep_tasks.protection.reconciliation import Outcome, RecordFinding, Report, age_s
+from sweep_tasks.protection.reconciliation import RecordFinding, RecordOutcome, Report, age_s
 from sweep_tasks.tables.pauses import EVERYTHING as EVERYTHING_PAUSED
 from sweep_tasks.texts import duration
 
@@ -271,7 +271,7 @@ def _waiting_entries(state: StoreState) -> Iterator[Problem]:
 def _protections(state: StoreState, settings: Settings) -> Iterator[Problem]:
     """What a reconciliation would report without asking the owners, and what the last one reported."""
     findings = tuple(
-        RecordFinding(record.id, record.meta_type, age_s(record, state.now_ms), Outcome.KEPT)
+        RecordFinding(record.id, record.meta_type, age_s(record, state.now_ms), RecordOutcome.KEPT)
         for record in state.records
     )
     found = reconciliation.problems(Report(state.now_ms, True, state.meta, findings), settings)

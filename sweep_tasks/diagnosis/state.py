@@ -224,7 +224,7 @@ class OldestProtection(NamedTuple):
     age_s: int | None
 
 
-class Counted(NamedTuple):
+class LimitedCount(NamedTuple):
     number: int
     at_least: bool = False
 
@@ -240,11 +240,11 @@ class Facts:
     clocks: tuple[ClockProblem, ...]
     tables: tuple[TableFacts, ...]
     shards: tuple[ShardFacts, ...]
-    queued: Counted
+    queued: LimitedCount
     parked: dict[str, int]
     """By reason."""
     parked_at_least: bool
-    quarantined: Counted
+    quarantined: LimitedCount
     open_transactions: int
     oldest_transaction: OpenTransaction | None
     protections: int

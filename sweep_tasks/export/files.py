@@ -32,7 +32,7 @@ _DATA = "data"
 _UNFINISHED = ".unfinished-"
 
 
-class Written(NamedTuple):
+class ExportedCells(NamedTuple):
     """The number of cells of one table that were exported: with a value, and deleted."""
 
     puts: int
@@ -46,7 +46,7 @@ class Manifest:
     ts: int
     chosen: tuple[str, ...]
     """The tables and patterns that were requested."""
-    tables: Mapping[str, Written]
+    tables: Mapping[str, ExportedCells]
     """The tables that were found, including empty ones."""
     since: str | None = None
     """The folder of the export that it is based on, relative to its own, so that both can be moved together."""
@@ -104,7 +104,7 @@ def find_export(folder: Path) -> Export | None:
                 f"{folder} has format {plain['format']}, but this version reads format {FORMAT}; upgrade sweepflow"
             )
             raise BadValue("export", problem, reason="unknown_format")
-        tables = {table: Written(**written) for table, written in plain["tables"].items()}
+        tables = {table: ExportedCells(**written) for table, written in plain["tables"].items()}
         return Export(folder, Manifest(plain["ts"], tuple(plain["chosen"]), tables, plain["since"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         problem = f"{file} is not the manifest of an export; use another folder"
@@ -142,7 +142,7 @@ def last_export(folder: Path, chosen: Collection[str], before: int) -> Path | No
 
 
 def present_since(exports: list[Export]) -> dict[str, int]:
-    """Return for each table of the last export the index of the first one since which it is in every export."""
+    """Return for each table of the last export the index of the export from which on every export contains it."""
     since: dict[str, int] = {}
     for number, export in enumerate(exports):
         since = {table: since.get(table, number) for table in export.manifest.tables}

@@ -66,7 +66,7 @@ Detail: TypeAlias = "str | int | float | Sequence[Detail] | Mapping[str, Detail]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One entry of the journal: an intent or an outcome. Serialised by `Link.of`, parsed by `Link.load`."""
 
     number: int
@@ -95,11 +95,11 @@ class Entry:
 class Link(NamedTuple):
     """An entry and the bytes that it is stored as, which its hash is computed from."""
 
-    entry: Entry
+    entry: JournalEntry
     stored: bytes
 
     @classmethod
-    def of(cls, entry: Entry) -> Link:
+    def of(cls, entry: JournalEntry) -> Link:
         """Serialise an entry."""
         return cls(entry, json.dumps(asdict(entry), sort_keys=True, separators=(",", ":")).encode())
 
@@ -108,9 +108,9 @@ class Link(NamedTuple):
         """Parse a stored entry. Unknown fields of a later version are ignored."""
         try:
             plain = json.loads(stored)
-            known = {each.name: plain[each.name] for each in fields(Entry)}
+            known = {each.name: plain[each.name] for each in fields(JournalEntry)}
             _check(known)
-            return cls(Entry(**known | {"process": Process(*known["process"])}), stored)
+            return cls(JournalEntry(**known | {"process": Process(*known["process"])}), stored)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise _broken(number, "unreadable") from error
 
@@ -207,13 +207,13 @@ class Journal:
             raise
         self.end(intent, act)
 
-    def begin(self, by: str, what: str, about: str, reason: str, **details: Detail) -> Entry:
+    def begin(self, by: str, what: str, about: str, reason: str, **details: Detail) -> JournalEntry:
         """Record an intent, for an act that another function or process ends."""
         given = checked_reason(reason)
-        intent = Entry(0, self._clock.now_ms(), shown_name(by), what, about, given, details=_plain(details))
+        intent = JournalEntry(0, self._clock.now_ms(), shown_name(by), what, about, given, details=_plain(details))
         return self._append(intent)
 
-    def end(self, intent: Entry, act: Act) -> None:
+    def end(self, intent: JournalEntry, act: Act) -> None:
         """Record the outcome of an act. The act is already done: if its outcome can't be recorded, it is logged, and
         the intent stays without an outcome."""
         try:
@@ -222,7 +222,7 @@ class Journal:
             log.error("could not record an outcome in the journal", code="outcome_not_recorded", number=intent.number,
                       what=intent.what, outcome=act.outcome, error=lost.code)  # fmt: skip
 
-    def entry(self, number: int) -> Entry | None:
+    def entry(self, number: int) -> JournalEntry | None:
         """Return an entry by its number, or None if it was pruned or never written."""
         head = self._head()
         if head and head.entry.number == number:
@@ -230,7 +230,7 @@ class Journal:
         found = self._stored([number]).get(number)
         return found.entry if found else None
 
-    def outcome_of(self, intent: Entry) -> Entry | None:
+    def outcome_of(self, intent: JournalEntry) -> JournalEntry | None:
         """Return the outcome that was recorded for an intent, or None. Reads the entries since then."""
         for number, link in self._links():
             if number <= intent.number:
@@ -239,7 +239,7 @@ class Journal:
                 return link.entry
         return None
 
-    def _outcome(self, intent: Entry, outcome: str, details: Mapping[str, Detail]) -> Entry:
+    def _outcome(self, intent: JournalEntry, outcome: str, details: Mapping[str, Detail]) -> JournalEntry:
         return replace(
             intent,
             at_ms=self._clock.now_ms(),
@@ -250,7 +250,7 @@ class Journal:
             nonce=secrets.token_hex(8),
         )
 
-    def _append(self, entry: Entry, kept_from: int = 1) -> Entry:
+    def _append(self, entry: JournalEntry, kept_from: int = 1) -> JournalEntry:
         """Add an entry to the chain, log it, and return it with its number."""
         for attempt in range(retries.JOURNAL.attempts):
             head = self._head()
@@ -305,7 +305,7 @@ class Journal:
 
     def _notes(self, page: int) -> Iterator[Note]:
         """Yield acts, the newest first. Most acts are two entries."""
-        outcomes: dict[int, Entry] = {}
+        outcomes: dict[int, JournalEntry] = {}
         for _, link in self._links(min(page, _PAGE)):
             if link is None:
                 return
@@ -398,8 +398,8 @@ class Journal:
 
 
 def _check(plain: Mapping[str, Any]) -> None:
-    """Raise `TypeError` or another error that the caller expects if the chain can't be followed by the fields of a
-    stored entry. Anyone who can write to the store can put anything there."""
+    """Raise an error if a field of a stored entry has a wrong type or value, so that the chain can't be followed.
+    Anyone who can write to the store can put anything there."""
     numbers = [plain["number"], plain["kept_from"], plain["at_ms"]]
     texts = [plain["previous"], plain["by"], plain["what"], plain["about"], plain["reason"], plain["outcome"]]
     details: Any = plain["details"]

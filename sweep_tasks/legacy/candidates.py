@@ -9,7 +9,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import UnknownTable
-from sweep_tasks.legacy.priority import Candidate, LastScan, Policy
+from sweep_tasks.legacy.priority import Candidate, FinishedScan, Policy
 from sweep_tasks.legacy.progress import Run, RunProgress, Runs, RunState
 from sweep_tasks.legacy.resumption import is_at_work
 from sweep_tasks.legacy.strategy_changes import lacking, queue_passed
@@ -59,12 +59,12 @@ def candidates(
     tables = dict(_swept_tables(store, only))
     runs, last_scheduled = Runs(store).of_all(tables), Runs(store).last_scheduled(tables)
     written = Activity(store).since_last_scan(tables)
-    reaches = _reaches(store, settings, clock, tables.values())
+    timestamps = _sweep_timestamps(store, settings, clock, tables.values())
     passed = queue_passed(store)
     found = []
     for table, metadata in tables.items():
         run = runs.get(table)
-        reach, stale = reaches[metadata.strategy, metadata.retention_s]
+        sweep_ts, stale = timestamps[metadata.strategy, metadata.retention_s]
         found.append(
             Candidate(
                 table,
@@ -73,17 +73,17 @@ def candidates(
                 max(last_scheduled.get(table, 0), run.started_ms if run else 0, (run.ended_ms or 0) if run else 0),
                 written[table],
                 metadata.scan_due,
-                reach,
+                sweep_ts,
                 is_running(store, run, settings, clock),
                 is_cancelled(run),
-                lacking(store, table, metadata, reach, passed) is not None,
+                lacking(store, table, metadata, sweep_ts, passed) is not None,
                 stale,
             )
         )
     return found
 
 
-def _reaches(
+def _sweep_timestamps(
     store: Store, settings: Settings, clock: Clock, tables: Iterable[TableMetadata]
 ) -> dict[tuple[SweepStrategy, int | None], tuple[int, int]]:
     """Return by strategy and retention the timestamp that such tables may be swept to now, and the one they could have
@@ -131,12 +131,14 @@ def _swept_tables(store: Store, only: Collection[TableRef] | None) -> Iterator[t
             yield table, metadata
 
 
-def last_scan(run: Run | None) -> LastScan | None:
+def last_scan(run: Run | None) -> FinishedScan | None:
     """Return the last scan of the whole table."""
     last = run.last_whole if run else None
     if last is None:
         return None
-    return LastScan(last.reach, last.ended_ms, last.counts.versions, last.counts.deleted, last.lacked is not None)
+    return FinishedScan(
+        last.table_sweep_ts, last.ended_ms, last.counts.versions, last.counts.deleted, last.lacked is not None
+    )
 
 
 def is_cancelled(run: Run | None) -> bool:

@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 from sweep_tasks.model import ScanDue, SweepStrategy, TableRef
 from sweep_tasks.protection.records import Target
-from sweep_tasks.tables.activity import NONE, Written
+from sweep_tasks.tables.activity import NONE, WriteCounts
 
 _LEAST_FOUND = 0.001
 """The assumed share if the last scan found nothing: very many writes since then are worth a scan."""
 
 
-class LastScan(NamedTuple):
+class FinishedScan(NamedTuple):
     """The result of the last scan of a whole table."""
 
-    reach: int
+    sweep_ts: int
     """The timestamp that it reached in its table."""
     ended_ms: int
     versions: int
@@ -45,13 +45,13 @@ class LastScan(NamedTuple):
 class Candidate(NamedTuple):
     table: TableRef
     strategy: SweepStrategy
-    last: LastScan | None = None
+    last: FinishedScan | None = None
     last_scheduled_ms: int = 0
     """When a scan of it was last scheduled or worked on."""
-    written: Written = NONE
+    written: WriteCounts = NONE
     """Since the last scan."""
     due: ScanDue | None = None
-    reach: int = 0
+    sweep_ts: int = 0
     """The timestamp that it may be swept to now."""
     running: bool = False
     cancelled: bool = False
@@ -71,7 +71,7 @@ class Candidate(NamedTuple):
         return self.last.found * self.written.writes + deletes * self.written.deletes
 
 
-class Why(IntEnum):
+class ScanCause(IntEnum):
     """Why a table is scanned, the most urgent reason first."""
 
     ASKED_FOR = 0
@@ -100,7 +100,7 @@ class ScheduledScan(NamedTuple):
     """A scan that is scheduled next, with its share of the time."""
 
     table: TableRef
-    why: Why
+    why: ScanCause
     seconds: float
 
 
@@ -118,20 +118,20 @@ def scheduled_scans(
     return [ScheduledScan(each.table, why, budget_s / len(chosen)) for why, each in chosen]
 
 
-def reason(table: Candidate, policy: Policy, now_ms: int) -> Why | None:
+def reason(table: Candidate, policy: Policy, now_ms: int) -> ScanCause | None:
     """Return why the table should be scanned now, or None if it should not."""
     if table.running or table.cancelled or table.strategy is SweepStrategy.NOTHING or _named(table, policy.never):
         return None
-    if not table.reach:
+    if not table.sweep_ts:
         return None
     rested = table.last is None or now_ms - table.last.ended_ms >= policy.pause_ms or _fell_short(table, table.last)
     if _named(table, policy.first) and rested:
-        return Why.ASKED_FOR
+        return ScanCause.ASKED_FOR
     if table.last is None:
-        return Why.NEVER_SCANNED
+        return ScanCause.NEVER_SCANNED
     if completes_change(table):
-        return Why.STRATEGY_CHANGED
-    return Why.WRITTEN if rested else None
+        return ScanCause.STRATEGY_CHANGED
+    return ScanCause.WRITTEN if rested else None
 
 
 def completes_change(table: Candidate) -> bool:
@@ -139,22 +139,22 @@ def completes_change(table: Candidate) -> bool:
     since = table.due.since if table.due else None
     if since is None or table.last is None or table.lacks:
         return False
-    return table.last.reach < since or table.last.lacked
+    return table.last.sweep_ts < since or table.last.lacked
 
 
-def _fell_short(table: Candidate, last: LastScan) -> bool:
+def _fell_short(table: Candidate, last: FinishedScan) -> bool:
     """Return whether the last scan stopped far below what was possible, and a scan now can go further. A table does not
     rest after a scan that a manual timestamp or an open transaction kept from most of it."""
-    return last.reach < min(table.reach, table.stale)
+    return last.sweep_ts < min(table.sweep_ts, table.stale)
 
 
 def _named(table: Candidate, targets: Collection[Target]) -> bool:
     return any(target.covers(table.table) for target in targets)
 
 
-def _rank(why: Why, table: Candidate) -> tuple[object, ...]:
+def _rank(why: ScanCause, table: Candidate) -> tuple[object, ...]:
     """Return the sort key. Tables that were never scanned completely rotate; of the others, the one with the
     greatest expected result comes first."""
-    in_rotation = why in (Why.ASKED_FOR, Why.NEVER_SCANNED)
+    in_rotation = why in (ScanCause.ASKED_FOR, ScanCause.NEVER_SCANNED)
     promise = (table.last_scheduled_ms, -table.expected) if in_rotation else (-table.expected, table.last_scheduled_ms)
     return (why, *promise, table.table)

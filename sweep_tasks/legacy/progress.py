@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import structlog
 
 from sweep_tasks.errors import NotFound, OutcomeUnknown, StoreError
-from sweep_tasks.legacy.rules import NOTHING, Acting, Counts, Place
+from sweep_tasks.legacy.rules import NOTHING, Acting, ScanCounts, ScanPosition
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store.contract import Change, ScanRange, Store
 from sweep_tasks.store.schema import LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.tables.activity import NONE, Written
+from sweep_tasks.tables.activity import NONE, WriteCounts
 from sweep_tasks.tables.deletions import Deletions
 from sweep_tasks.tables.pauses import Pauses
 
@@ -59,13 +59,13 @@ _SENTENCES = {
 }
 
 
-def short_of(metadata: TableMetadata, reach: int, passed: int, parked: bool) -> Undone | None:
-    """Return what a scan up to `reach` lacks to complete a change of strategy, or None if it completes it or none is
+def short_of(metadata: TableMetadata, sweep_ts: int, passed: int, parked: bool) -> Undone | None:
+    """Return what a scan up to `sweep_ts` lacks to complete a change of strategy, or None if it completes it or none is
     due. `passed` is the progress of the conservative queue before the scan started."""
     due = metadata.scan_due
     if due is None:
         return None
-    if due.since is None or reach < due.since:
+    if due.since is None or sweep_ts < due.since:
         return Undone.REACH
     if not metadata.scan_waits_for_queue:
         return None
@@ -98,13 +98,13 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LastRun:
+class FinishedRun:
     """The result of the last run that reached the end of the table."""
 
     id: str
     sweep_ts: int
     ended_ms: int
-    counts: Counts
+    counts: ScanCounts
     went_up_to: int | None = None
     """The timestamp that it reached in its table, which may have a longer retention than its strategy; None in old
     runs."""
@@ -112,7 +112,7 @@ class LastRun:
     """What it lacked to complete a change of strategy."""
 
     @property
-    def reach(self) -> int:
+    def table_sweep_ts(self) -> int:
         return self.sweep_ts if self.went_up_to is None else self.went_up_to
 
 
@@ -130,15 +130,15 @@ class Run:
     why: str | None = None
     """Why it is paused."""
     ended_ms: int | None = None
-    counts: Counts = NOTHING
+    counts: ScanCounts = NOTHING
     """The counts of a finished run; those of an unfinished one are in its ranges."""
-    last: LastRun | None = None
+    last: FinishedRun | None = None
     """The last finished run before it."""
     queue_passed: int = 0
     """The progress of the conservative queue when the run started."""
     taken_up_ms: int = 0
     """When it was last resumed. That counts as a report, before the first page is done."""
-    written: Written = NONE
+    written: WriteCounts = NONE
     """The writes that sweeps had ever counted in the table when the run started; later ones are for the next run."""
     strategy: SweepStrategy | None = None
     """The strategy that its sweep timestamp was computed for; None in old runs."""
@@ -150,10 +150,10 @@ class Run:
     own_retention_s: int | None = None
     """The table's own retention when the run was started or last resumed, if it had one."""
 
-    def may_continue(self, strategy: SweepStrategy, reach: int) -> bool:
+    def may_continue(self, strategy: SweepStrategy, sweep_ts: int) -> bool:
         """Return whether the table is still swept with the same strategy, and at least as far. The sweep timestamp of a
         thorough table is the present: published for conservative tables, it would end their retention early."""
-        return self.strategy is strategy and self.horizon.sweep_ts <= reach
+        return self.strategy is strategy and self.horizon.sweep_ts <= sweep_ts
 
     @property
     def is_whole(self) -> bool:
@@ -166,13 +166,13 @@ class Run:
         return self.state is not RunState.FINISHED
 
     @property
-    def last_whole(self) -> LastRun | None:
+    def last_whole(self) -> FinishedRun | None:
         """Return the last run that scanned the whole table: this one, or one before it. A run that could judge nothing,
         since nothing was old enough, does not count."""
         if self.state is RunState.FINISHED and self.is_whole and self.went_up_to:
             ended_ms, sweep_ts = self.ended_ms or self.started_ms, self.horizon.sweep_ts
-            return LastRun(self.id, sweep_ts, ended_ms, self.counts, self.went_up_to, self.lacked)
-        return self.last if self.last and self.last.reach else None
+            return FinishedRun(self.id, sweep_ts, ended_ms, self.counts, self.went_up_to, self.lacked)
+        return self.last if self.last and self.last.table_sweep_ts else None
 
     def is_of(self, other: Run) -> bool:
         """Return whether both are the same attempt of the same run."""
@@ -180,9 +180,9 @@ class Run:
 
 
 class RangeState(NamedTuple):
-    place: Place | None = None
+    place: ScanPosition | None = None
     done: bool = False
-    counts: Counts = NOTHING
+    counts: ScanCounts = NOTHING
     attempt: int = 0
     """The attempt that worked on it last."""
     at_ms: int = 0
@@ -208,7 +208,7 @@ class RunProgress(NamedTuple):
         )
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ScanCounts:
         if self.run.state is RunState.FINISHED:
             return self.run.counts
         total = NOTHING
@@ -306,7 +306,7 @@ class Runs:
         change = {cell.column: Change(expected, _dump_range(new))}
         return self._store.compare_and_set(LEGACY_SWEEPS, cell.row, change)
 
-    def stopped(self, run: Run) -> str | None:
+    def stop_reason(self, run: Run) -> str | None:
         """Return why this run must stop, or None."""
         now = self.of(run.table)
         if now is None or not now.is_of(run):
@@ -371,12 +371,12 @@ def _load_run(table: TableRef, value: bytes) -> Run:
             "horizon": Horizon(*plain["horizon"]),
             "scan_ranges": tuple(ScanRange(bytes.fromhex(first), bytes.fromhex(end)) for first, end in stored_ranges),
             "state": RunState(plain["state"]),
-            "counts": Counts(**plain["counts"]),
-            "written": Written(*plain.get("written", NONE)),
+            "counts": ScanCounts(**plain["counts"]),
+            "written": WriteCounts(*plain.get("written", NONE)),
             "strategy": SweepStrategy(plain["strategy"]) if plain.get("strategy") else None,
             "lacked": _load_lacked(plain),
             "went_up_to": plain.get("went_up_to", plain["horizon"][0]),
-            "last": LastRun(**last | {"counts": Counts(**last["counts"]), "lacked": _load_lacked(last)})
+            "last": FinishedRun(**last | {"counts": ScanCounts(**last["counts"]), "lacked": _load_lacked(last)})
             if last
             else None,
         }
@@ -397,13 +397,13 @@ def _load_range(value: bytes | None) -> RangeState:
     if value is None:
         return RangeState()
     plain = json.loads(value)
-    place: Place | None = None
+    place: ScanPosition | None = None
     if plain["place"]:
         row, column, ts, acting, *rest = plain["place"]
-        place = Place(
+        place = ScanPosition(
             Cell(bytes.fromhex(row), bytes.fromhex(column)), ts, tuple(Acting(*each) for each in acting), *rest
         )
-    return RangeState(**plain | {"place": place, "counts": Counts(**plain["counts"])})
+    return RangeState(**plain | {"place": place, "counts": ScanCounts(**plain["counts"])})
 
 
 def _json(plain: dict[str, Any]) -> bytes:

@@ -43,7 +43,7 @@ class Now(NamedTuple):
     begins_at: bytes
     """Where the order starts, as the store encodes it."""
     strategy: SweepStrategy
-    reach: int
+    sweep_ts: int
     """The greatest timestamp that the table may be swept to."""
     now_ms: int
     silent_ms: int
@@ -72,7 +72,7 @@ def how_to_begin(
             f"resumed ('sweepflow legacy-sweep {run.table}') or started from the beginning ('--restart')",
             run=run.id,
         )
-    if not run.may_continue(now.strategy, now.reach):
+    if not run.may_continue(now.strategy, now.sweep_ts):
         return Begin.TAKE_OVER
     same_rows = run.scan_ranges[0].first == now.begins_at
     wanted = same_rows and (order.stop_at is None or run.horizon.sweep_ts <= order.stop_at)
@@ -107,8 +107,8 @@ def decide_start(
         return Begin.START, None
     strategy = swept_table(store, order.table).strategy
     record_lowered(store, settings, clock)  # the horizon stores a clock sample, which depends on the settings
-    reach = horizon_now(strategy, store, settings, clock).sweep_ts
-    now = Now(order.begins_at(store), strategy, reach, clock.now_ms(), settings.legacy_silent_s * 1000)
+    sweep_ts = horizon_now(strategy, store, settings, clock).sweep_ts
+    now = Now(order.begins_at(store), strategy, sweep_ts, clock.now_ms(), settings.legacy_silent_s * 1000)
     return how_to_begin(existing, order, now, restart=restart, owner=owner, scheduled=scheduled), existing
 
 
@@ -141,5 +141,5 @@ class Watched:
         self._report(number, existing)
         return existing
 
-    def stopped(self, run: Run) -> str | None:
-        return self._ledger.stopped(run)
+    def stop_reason(self, run: Run) -> str | None:
+        return self._ledger.stop_reason(run)

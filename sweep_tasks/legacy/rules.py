@@ -38,7 +38,7 @@ from sweep_tasks.transactions.outcomes import ABORTED
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-class Counts(NamedTuple):
+class ScanCounts(NamedTuple):
     """What a scan has examined and deleted."""
 
     cells: int = 0
@@ -58,11 +58,11 @@ class Counts(NamedTuple):
     tombstones: int = 0
     """Tombstones that were written; none in a store that has no tombstones."""
 
-    def plus(self, other: Counts) -> Counts:
-        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other: ScanCounts) -> ScanCounts:
+        return ScanCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-NOTHING = Counts()
+NOTHING = ScanCounts()
 
 
 _NO_ID = 0
@@ -77,7 +77,7 @@ class Acting(NamedTuple):
     delete: bool
 
 
-class Place(NamedTuple):
+class ScanPosition(NamedTuple):
     """The position of a scan, and what it must remember of the current cell and row."""
 
     cell: Cell
@@ -95,9 +95,9 @@ class Judged(NamedTuple):
     """What was decided about one page."""
 
     plan: Plan
-    place: Place | None
+    place: ScanPosition | None
     """The position after the page; None at the end of the range."""
-    counts: Counts
+    counts: ScanCounts
     with_marker: dict[Cell, int]
     """Versions by cell that are counted as deleted, but are not if the cell's delete marker has to wait."""
 
@@ -119,24 +119,24 @@ class TableRules:
         return {each.ts for each in versions if SENTINEL_TS < each.ts < self.sweep_ts}
 
     def judged(
-        self, place: Place | None, versions: Sequence[StoredVersion], outcomes: Mapping[int, int], at_end: bool
+        self, place: ScanPosition | None, versions: Sequence[StoredVersion], outcomes: Mapping[int, int], at_end: bool
     ) -> Judged:
         """Decide about one page. The last cell may continue on the next page, unless this is the end."""
         page = _Page(self)
-        current = _CurrentCell.at(place, page) if place else None
+        current = CurrentCell.at(place, page) if place else None
         for cell, found in groupby(versions, key=lambda each: each.cell):
             if current is None or current.cell != cell:
                 if current:
                     current.finish()
                 page.start_cell(cell, current.cell.row if current else None)
-                current = _CurrentCell(cell, page)
+                current = CurrentCell(cell, page)
             current.add_versions(found, outcomes)
         if current and at_end:
             current.finish()
         elif current:
             current.emit()
         position = current.place() if current and not at_end else None
-        counts = Counts(versions=len(versions), batches=1, **page.counted)
+        counts = ScanCounts(versions=len(versions), batches=1, **page.counted)
         return Judged(page.plan, position, counts, page.with_marker)
 
 
@@ -179,7 +179,7 @@ class _Run:
     """A committed version is removed that a reader could have read, so a sentinel is needed."""
 
 
-class _CurrentCell:
+class CurrentCell:
     """The cell whose versions are being read."""
 
     def __init__(self, cell: Cell, page: _Page) -> None:
@@ -196,20 +196,20 @@ class _CurrentCell:
         self._last: int | None = None
 
     @classmethod
-    def at(cls, place: Place, page: _Page) -> _CurrentCell:
+    def at(cls, place: ScanPosition, page: _Page) -> CurrentCell:
         """Return the cell at a stored position. There may be fewer protections now than then, never more, so the acting
         versions are judged again."""
         page.tombstones = place.tombstones
         found = cls(place.cell, page)
         found._sentinel, found._last, found._held = place.sentinel, place.ts, place.held
         for each in place.acting:
-            found._act(each)
+            found.act(each)
         return found
 
-    def place(self) -> Place:
+    def place(self) -> ScanPosition:
         assert self._last is not None  # noqa: S101
         acting = tuple(self._acting.values())
-        return Place(self.cell, self._last, acting, self._sentinel, self._page.tombstones, self._held)
+        return ScanPosition(self.cell, self._last, acting, self._sentinel, self._page.tombstones, self._held)
 
     # --- deciding -------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class _CurrentCell:
                 remove = was_visible = removal is not None
                 if not remove:
                     self._held |= any(self._acting)  # without the protection, the acting version would remove it
-                    self._act(Acting(ts, outcomes[ts], empty))
+                    self.act(Acting(ts, outcomes[ts], empty))
             self._last = ts
             run = self._extend(run, removal, ts) if remove else None
             if run and removal and removal.sentinel and was_visible:
@@ -251,7 +251,7 @@ class _CurrentCell:
         view = self._rules.view
         return view.strategy is SweepStrategy.THOROUGH or (view.mark > 0 and self._last is None)
 
-    def _act(self, found: Acting) -> None:
+    def act(self, found: Acting) -> None:
         """Let a version act: it makes older versions removable if it committed below the sweep timestamp. In each
         segment only the greatest start acts, which is the first one that is read."""
         rules = self._rules

@@ -42,8 +42,8 @@ from sweep_tasks.legacy.progress import (
     RunState,
     Undone,
 )
-from sweep_tasks.legacy.rules import Counts, TableRules
-from sweep_tasks.legacy.scan import Limits, MemoryLedger, ScanLedger, Scanned, Scanner
+from sweep_tasks.legacy.rules import ScanCounts, TableRules
+from sweep_tasks.legacy.scan import MemoryLedger, ScanLedger, ScanLimits, Scanned, Scanner
 from sweep_tasks.legacy.strategy_changes import complete_scan, lacked, queue_passed
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -67,9 +67,9 @@ class LegacySummary:
     dry_run: bool
     ranges: int
     ranges_done: int
-    counts: Counts
+    counts: ScanCounts
     """Counts of the whole run, including earlier attempts."""
-    this_time: Counts
+    this_time: ScanCounts
     """Counts of this attempt."""
     attempt: int = 1
     stopped: str | None = None
@@ -105,7 +105,7 @@ class LegacySummary:
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> LegacySummary:
-        counts = {name: document[name] for name in Counts._fields}
+        counts = {name: document[name] for name in ScanCounts._fields}
         return _validator().validate_python({**document, "counts": counts})
 
 
@@ -181,7 +181,7 @@ class LegacySweep:
         found = swept_table(self._store, table)
         strategy = found.strategy
         record_lowered(self._store, self._settings, self._clock)  # before the horizon stores a clock sample
-        reach = horizon_now(strategy, self._store, self._settings, self._clock).sweep_ts
+        sweep_ts = horizon_now(strategy, self._store, self._settings, self._clock).sweep_ts
         ours: Run | None = None
 
         def resume(current: Run | None) -> Run:
@@ -192,7 +192,7 @@ class LegacySweep:
                 return current  # the answer to our earlier request was lost
             if known and not current.is_of(known):
                 raise active_run(RunProgress(current, self._runs.ranges(current)))
-            if not current.may_continue(strategy, reach):
+            if not current.may_continue(strategy, sweep_ts):
                 raise LegacySweepOutdated(table, current.id)
             ours = replace(
                 current, owner=self.owner, attempt=current.attempt + 1, state=RunState.RUNNING, why=None,
@@ -272,7 +272,7 @@ class LegacySweep:
                 rules = self._publish(run, order.dry_run)
                 summary = LegacySummary(
                     run.id, str(run.table), rules.view.strategy, run.horizon.sweep_ts, order.dry_run,
-                    len(run.scan_ranges), 0, Counts(), Counts(), run.attempt,
+                    len(run.scan_ranges), 0, ScanCounts(), ScanCounts(), run.attempt,
                 )  # fmt: skip
                 summary.seconds["publish"] = time.perf_counter() - began
                 yield rules, summary
@@ -319,10 +319,10 @@ class LegacySweep:
         cap = self._settings.max_tombstones_per_partition
         return TableRules(run.table, view, run.horizon.sweep_ts, protections, cap)
 
-    def limits(self, order: LegacyOrder, workers: int = 1, ranges: int = 1) -> Limits:
+    def limits(self, order: LegacyOrder, workers: int = 1, ranges: int = 1) -> ScanLimits:
         """Return the limits of each worker, if this many workers and ranges share the work."""
         until_ms = self._clock.now_ms() + round(order.max_seconds * 1000) if order.max_seconds else None
-        return Limits(
+        return ScanLimits(
             order.batch or self._settings.legacy_batch_versions,
             self._settings.legacy_versions_per_s / workers,
             max(1, order.max_cells // ranges) if order.max_cells else 0,

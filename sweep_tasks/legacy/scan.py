@@ -17,12 +17,12 @@ from sweep_tasks import retries
 from sweep_tasks.clock import Clock
 from sweep_tasks.errors import StoreError
 from sweep_tasks.legacy.progress import RangeState, Run
-from sweep_tasks.legacy.rules import NOTHING, Counts, Place, TableRules
+from sweep_tasks.legacy.rules import NOTHING, ScanCounts, ScanPosition, TableRules
 from sweep_tasks.model import Cell, StoredVersion
-from sweep_tasks.processes import collected_seldom
+from sweep_tasks.processes import collect_garbage_seldom
 from sweep_tasks.store.contract import ScanRange, Store
 from sweep_tasks.sweep.actions import Actions
-from sweep_tasks.tables.deletions import Deletions, Tally
+from sweep_tasks.tables.deletions import DeleteTally, Deletions
 from sweep_tasks.transactions.outcomes import CommitTable
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ CELLS, SECONDS = "cells", "seconds"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ScanLimits:
     """The limits of one scan. 0 or None means no limit."""
 
     batch: int
@@ -95,7 +95,7 @@ class ScanLedger(Protocol):
 
     def advance(self, run: Run, number: int, known: RangeState, new: RangeState) -> RangeState: ...
 
-    def stopped(self, run: Run) -> str | None:
+    def stop_reason(self, run: Run) -> str | None:
         """Return why this run must stop, or None to continue."""
 
 
@@ -112,7 +112,7 @@ class MemoryLedger:
         self._ranges[number] = new
         return new
 
-    def stopped(self, run: Run) -> str | None:  # noqa: ARG002
+    def stop_reason(self, run: Run) -> str | None:  # noqa: ARG002
         return None
 
 
@@ -120,7 +120,7 @@ class Scanned(NamedTuple):
     """The result of scanning a range in this attempt."""
 
     state: RangeState
-    counts: Counts
+    counts: ScanCounts
     """The counts of this attempt alone."""
     stopped: str | None = None
 
@@ -128,7 +128,7 @@ class Scanned(NamedTuple):
 class Scanner:
     """Scans ranges of one table."""
 
-    def __init__(self, store: Store, rules: TableRules, ledger: ScanLedger, limits: Limits, clock: Clock) -> None:
+    def __init__(self, store: Store, rules: TableRules, ledger: ScanLedger, limits: ScanLimits, clock: Clock) -> None:
         self._store = store
         self._rules = rules
         self._ledger = ledger
@@ -139,13 +139,13 @@ class Scanner:
         self._batch = BatchSize(limits.batch)
         self._pace = RateLimit(limits.versions_per_s, clock)
         self._cells = 0
-        self._deleted = Tally()
+        self._deleted = DeleteTally()
 
     def scan(self, run: Run, number: int) -> Scanned:
         """Scan one range from its progress to its end, unless a limit or a stop ends it before."""
         scanned = Scanned(self._ledger.range(run, number), NOTHING)
         try:
-            with collected_seldom():
+            with collect_garbage_seldom():
                 while not scanned.state.done and not scanned.stopped:
                     scanned = self._next(run, number, scanned)
         finally:
@@ -168,7 +168,7 @@ class Scanner:
                 return scanned
 
     def _page(self, run: Run, number: int, so_far: Scanned) -> Scanned:
-        stopped = self._stopped(run)
+        stopped = self._stop_reason(run)
         if stopped:
             return so_far._replace(stopped=stopped)
         state = so_far.state
@@ -179,15 +179,17 @@ class Scanner:
         self._pace.wait_for(page.versions)
         return Scanned(state, so_far.counts.plus(page))
 
-    def _stopped(self, run: Run) -> str | None:
+    def _stop_reason(self, run: Run) -> str | None:
         limits = self._limits
         if limits.cells and self._cells >= limits.cells:
             return CELLS
         if limits.until_ms is not None and self._clock.now_ms() >= limits.until_ms:
             return SECONDS
-        return self._ledger.stopped(run)
+        return self._ledger.stop_reason(run)
 
-    def _sweep_page(self, scan_range: ScanRange, place: Place | None) -> tuple[Place | None, bool, Counts]:
+    def _sweep_page(
+        self, scan_range: ScanRange, place: ScanPosition | None
+    ) -> tuple[ScanPosition | None, bool, ScanCounts]:
         table = self._rules.table
         page = self._store.scan_versions(
             table, limit=self._batch.now, after=(place.cell, place.ts) if place else None, scan_range=scan_range

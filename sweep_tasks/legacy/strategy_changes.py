@@ -14,7 +14,7 @@ from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.tables.activity import Activity
@@ -31,21 +31,21 @@ def queue_passed(store: Store) -> int:
 
 
 def lacking(
-    store: Store, table: TableRef, metadata: TableMetadata, reach: int, passed: int, most: int | None = None
+    store: Store, table: TableRef, metadata: TableMetadata, sweep_ts: int, passed: int, most: int | None = None
 ) -> Undone | None:
     """Return what a scan of the table lacks to complete a change of strategy. Parked entries are read only if nothing
     else is missing. If there are more than `most`, some are assumed to belong to the table."""
-    found = short_of(metadata, reach, passed, parked=False)
+    found = short_of(metadata, sweep_ts, passed, parked=False)
     if found or metadata.scan_due is None or not metadata.scan_waits_for_queue:
         return found
-    return short_of(metadata, reach, passed, are_parked(store, table, most))
+    return short_of(metadata, sweep_ts, passed, are_parked(store, table, most))
 
 
-def lacked(store: Store, run: Run, reach: int) -> Undone | None:
+def lacked(store: Store, run: Run, sweep_ts: int) -> Undone | None:
     """Return what a run that has done all its ranges lacked."""
     if run.table not in store.tables([run.table]):
         return None
-    return lacking(store, run.table, Catalog(store).date_scan(run.table), reach, run.queue_passed)
+    return lacking(store, run.table, Catalog(store).date_scan(run.table), sweep_ts, run.queue_passed)
 
 
 def complete_scan(store: Store, run: Run) -> Undone | None:
@@ -91,16 +91,18 @@ def are_parked(store: Store, table: TableRef, most: int | None = None) -> bool:
 
 
 def _of_others(store: Store, table: TableRef, table_id: int) -> Callable[[Hold], bool]:
-    """Return a test whether a hold concerns only other tables: the entries under such a hold are not read."""
+    """Return a function that returns True for a hold of other tables only: entries under such a hold are not read."""
     records = {record.id: record for record in ProtectionCatalog(store).records()}
     existing = Protections(records.values())
 
     def is_of_others(hold: Hold) -> bool:
-        if hold.why is Why.PROTECTED:
+        if hold.why is HoldReason.PROTECTED:
             record = records.get(hold.record)
             recreated = existing.frees_below(hold.record, hold.record_ts) == MAX_TS  # it may have covered others before
             return record is not None and not recreated and not record.covers_table(table)
-        return hold.why is Why.GRACE or (hold.why in (Why.RETENTION, Why.PAUSED) and hold.table_id != table_id)
+        return hold.why is HoldReason.GRACE or (
+            hold.why in (HoldReason.RETENTION, HoldReason.PAUSED) and hold.table_id != table_id
+        )
 
     return is_of_others
 

@@ -66,7 +66,7 @@ class LocalAirflow:
         self.folder = folder.absolute()
         make_private_folder(self.folder)
         self.address = f"http://localhost:{port or free_port()}"
-        self.secrets = LocalSecrets.kept_in(self.folder)
+        self.secrets = LocalSecrets.load_or_generate(self.folder)
         self._settings = settings
         self._spark_master = spark_master
         self._say = say

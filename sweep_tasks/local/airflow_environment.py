@@ -59,7 +59,7 @@ class LocalSecrets(NamedTuple):
         return Login("sweepflow", self.viewer_password)
 
     @classmethod
-    def kept_in(cls, folder: Path) -> Self:
+    def load_or_generate(cls, folder: Path) -> Self:
         """Return the secrets of the folder; generate them at the first start."""
         file = folder / _FILE
         if not file.exists():

@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple, Self
 from spark_jobs.environment import java_problem
 from sweep_tasks.config import load_settings
 from sweep_tasks.errors import BadValue, ServerNotReady
-from sweep_tasks.local.cassandra_node import Node, address_of
+from sweep_tasks.local.cassandra_node import LocalNode, address_of
 from sweep_tasks.local.jars import cassandra_jars
 from sweep_tasks.local.processes import FILE, ClusterState, Failure, Server, Started, listens, stop_servers
 
@@ -67,15 +67,15 @@ class LocalCluster:
         self._say = say
 
     @classmethod
-    def kept_in(cls, folder: Path) -> Self | None:
+    def find_in(cls, folder: Path) -> Self | None:
         """Return the cluster of a folder, running or not; None if there is none."""
         state = ClusterState.read(folder)
         return cls(folder, state.nodes, datacenters=state.datacenters) if state else None
 
     @classmethod
-    def existing_in(cls, folder: Path) -> Self:
+    def require_in(cls, folder: Path) -> Self:
         """Return the cluster of a folder. Raise `ServerNotReady` if there is none."""
-        if (kept := cls.kept_in(folder)) is None:
+        if (kept := cls.find_in(folder)) is None:
             raise _no_cluster(folder)
         return kept
 
@@ -91,7 +91,7 @@ class LocalCluster:
     def start(self) -> list[int]:
         """Start the nodes that are not running, wait until they answer, and return their numbers."""
         self._check_java()
-        with self.alone():
+        with self.lock_folder():
             state = self._state_for_start()
             missing = [number for number in self._numbers if number not in state.running()]
             self._start_nodes(state, missing)
@@ -101,7 +101,7 @@ class LocalCluster:
         """Stop the nodes, with `remove` delete their data as well, and return the numbers of those that ran."""
         if ClusterState.read(self.folder) is None:
             return []
-        with self.alone():
+        with self.lock_folder():
             state = self._state()
             running = state.running()
             self._stop_nodes(state, list(running), gently=not remove)
@@ -112,7 +112,7 @@ class LocalCluster:
     def restart(self, number: int) -> None:
         """Start a node again on its data; one that is running is stopped first."""
         self._check_number(number)
-        with self.alone():
+        with self.lock_folder():
             state = self._state()
             if number in state.running():
                 self._stop_nodes(state, [number])
@@ -121,15 +121,15 @@ class LocalCluster:
     # --- faults and tools ----------------------------------------------------------------------------------
 
     def kill(self, number: int) -> None:
-        started = self._running(number)
+        started = self._require_running(number)
         started.signal(signal.SIGKILL)
         started.wait(_KILLED_S)
 
     def pause(self, number: int) -> None:
-        self._running(number).pause()
+        self._require_running(number).pause()
 
     def resume(self, number: int) -> None:
-        self._running(number).resume()
+        self._require_running(number).resume()
 
     def nodetool(self, number: int, *arguments: str) -> str:
         """Run Cassandra's own tool on a node and return what it prints."""
@@ -199,12 +199,12 @@ class LocalCluster:
         state.started[number] = node.start(others, dies_with_parent=self._dies_with_parent)
         state.write(self.folder)
 
-    def _wait(self, node: Node, state: ClusterState) -> None:
+    def _wait(self, node: LocalNode, state: ClusterState) -> None:
         """Wait until the node answers CQL, and all nodes that are not paused see each other."""
         server = self._server(state, node.number, failure=partial(_not_started, node))
         server.wait_until("an answer", lambda: self._ready(node, state) or None, PATIENCE_S, _CHECK_EVERY_S)
 
-    def _ready(self, node: Node, state: ClusterState) -> bool:
+    def _ready(self, node: LocalNode, state: ClusterState) -> bool:
         # The driver is slow to import, and every command would pay for it.
         from sweep_tasks.local.cassandra_node import nodes_seen_up, release_version
 
@@ -262,7 +262,7 @@ class LocalCluster:
             return NodeStatus(number, address, started.pid, "paused")
         return NodeStatus(number, address, started.pid, "up" if listens(address, state.native_port) else "silent")
 
-    def _running(self, number: int) -> Started:
+    def _require_running(self, number: int) -> Started:
         self._check_number(number)
         started = self._state().running().get(number)
         if started is None:
@@ -282,8 +282,8 @@ class LocalCluster:
     def _folder_of(self, number: int) -> Path:
         return self.folder / f"node{number}"
 
-    def _node(self, state: ClusterState, number: int) -> Node:
-        return Node(number, self._folder_of(number), state, self._jars())
+    def _node(self, state: ClusterState, number: int) -> LocalNode:
+        return LocalNode(number, self._folder_of(number), state, self._jars())
 
     def _jars(self) -> Path:
         return cassandra_jars(self._cache or load_settings().cache_folder, self._say)
@@ -294,17 +294,17 @@ class LocalCluster:
             raise problem
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock_folder(self) -> Iterator[None]:
         """Lock the folder: one process at a time starts or stops nodes here, the next continues from the result."""
-        with self._locked() as lock:
+        with self._open_lock() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _is_still(lock, self.folder / _LOCK):  # another process has removed the cluster and the lock
-                with self.alone():
+                with self.lock_folder():
                     yield
                 return
             yield
 
-    def _locked(self) -> BinaryIO:
+    def _open_lock(self) -> BinaryIO:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             return (self.folder / _LOCK).open("ab")
@@ -329,7 +329,7 @@ def _no_cluster(folder: Path) -> ServerNotReady:
     )
 
 
-def _not_started(node: Node, problem: str, reason: str) -> ServerNotReady:
+def _not_started(node: LocalNode, problem: str, reason: str) -> ServerNotReady:
     return ServerNotReady(
         f"cassandra: node {node.number} {problem}; its log is {node.log} and ends with\n{node.log_tail()}",
         reason=reason,

@@ -276,7 +276,7 @@ _FILE_TOOLS = {"sstabledump": SSTABLEDUMP, "sstablemetadata": SSTABLEMETADATA}
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LocalNode:
     """A node of the local cluster, running or not."""
 
     number: int

@@ -84,7 +84,7 @@ def fetch_by_name(draft: Path, say: Say) -> None:
             f"downloading Cassandra {VERSION} ({GROUP}:{ARTIFACT} and its dependencies, about 65 MB) with {name}: "
             f"once, to run it on this machine; kept in {draft.parent}"
         )
-        if (complaint := _complaint(command)) is None:
+        if (complaint := _run_downloader(command)) is None:
             return
         complaints[name] = complaint
     raise ProgramMissing(
@@ -129,7 +129,7 @@ def _ivy_of_pyspark() -> Path | None:
     return next(iter(sorted(folder.glob("jars/ivy-*.jar"))), None) if folder else None
 
 
-def _complaint(command: Sequence[str]) -> str | None:
+def _run_downloader(command: Sequence[str]) -> str | None:
     """Run a downloader. Return what it printed last if it failed, None if it succeeded."""
     try:
         done = subprocess.run(  # noqa: S603

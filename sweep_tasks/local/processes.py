@@ -88,7 +88,7 @@ process id of the parent, which follows as `$0`, is compared."""
 _long_lived_thread = ThreadPoolExecutor(1, thread_name_prefix="starts-processes")
 """The kernel ends a child when the *thread* that started it ends; this one ends with our process."""
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 Failure = Callable[[str, str], SweepflowError]
 """Makes the error of a server from what is wrong, in words, and a reason."""
 
@@ -180,7 +180,7 @@ def start_process(
     return _long_lived_thread.submit(spawn, ends_with_us).result()
 
 
-def poll(ready: Callable[[], Answer | None], patience_s: float, every_s: float = _CHECK_EVERY_S) -> Answer | None:
+def poll(ready: Callable[[], T | None], patience_s: float, every_s: float = _CHECK_EVERY_S) -> T | None:
     """Return the first answer that is not None; None if there is none in that time."""
     until = time.monotonic() + patience_s
     while (answer := ready()) is None:
@@ -273,14 +273,14 @@ class Server:
     def wait_until(
         self,
         what: str,
-        ready: Callable[[], Answer | None],
+        ready: Callable[[], T | None],
         patience_s: float = PATIENCE_S,
         every_s: float = _CHECK_EVERY_S,
-    ) -> Answer:
+    ) -> T:
         """Return the first answer of `ready` that is not None. Raise an error if the server ends before, or is not
         ready in time."""
 
-        def answer() -> Answer | None:
+        def answer() -> T | None:
             if (found := ready()) is None:
                 self.check()
             return found
@@ -290,9 +290,9 @@ class Server:
             raise self._failure(f"did not show {what} within {patience_s:g} s", "timeout")
         return found
 
-    def wait_for(self, what: str, look: Callable[[str], Answer | None]) -> Answer:
-        """Return the first answer of `look`, which is given what the server has printed so far."""
-        return self.wait_until(what, lambda: look(self._printed()))
+    def wait_for(self, what: str, parse: Callable[[str], T | None]) -> T:
+        """Return the first answer of `parse`, which is given what the server has printed so far."""
+        return self.wait_until(what, lambda: parse(self._printed()))
 
     def check(self) -> None:
         """Raise an error if the server has ended."""

@@ -13,14 +13,14 @@ from typing import NamedTuple
 PREFIX = "sweepflow"
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
 class Metric(NamedTuple):
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     """What is counted, or `seconds`."""
     help: str
@@ -30,7 +30,7 @@ class Metric(NamedTuple):
 
     @property
     def prometheus(self) -> str:
-        return f"{PREFIX}_{self.name}{'_total' if self.kind is Kind.COUNTER else ''}"
+        return f"{PREFIX}_{self.name}{'_total' if self.kind is MetricKind.COUNTER else ''}"
 
     @property
     def family(self) -> str:
@@ -53,7 +53,7 @@ class AlertRule(NamedTuple):
 
 
 _QUEUE = ("strategy", "shard")
-_COUNTER, _GAUGE = Kind.COUNTER, Kind.GAUGE
+_COUNTER, _GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 
 SWEEP = {
     "runs": Metric("sweep_runs", _COUNTER, "runs", "Sweeps of a shard that ended, without dry runs", _QUEUE),
@@ -121,7 +121,7 @@ THRESHOLD = Metric(
     "threshold", _GAUGE, "timestamps", "The published threshold: reads below it are refused", ("strategy",)
 )
 OBJECTIVE = Metric("lag_objective_seconds", _GAUGE, "seconds", "The greatest lag that is allowed", ("strategy",))
-LAG = Metric("lag_seconds", _GAUGE, "seconds", "How far a shard is behind, by the clock", _QUEUE)
+LAG = Metric("lag_seconds", _GAUGE, "seconds", "Lag of a shard, by the clock", _QUEUE)
 PROGRESS = Metric(
     "progress", _GAUGE, "timestamps", "Everything that started up to this timestamp is swept; -1: never swept", _QUEUE
 )

@@ -13,14 +13,14 @@ from prometheus_client.registry import Collector
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.metrics import declarations as metrics
-from sweep_tasks.metrics.declarations import ALERTS, METRICS, AlertRule, Kind, Metric
+from sweep_tasks.metrics.declarations import ALERTS, METRICS, AlertRule, Metric, MetricKind
 from sweep_tasks.metrics.values import Value, grouped, values
 from sweep_tasks.store.contract import Store
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_FAMILIES = {Kind.COUNTER: CounterMetricFamily, Kind.GAUGE: GaugeMetricFamily}
+_FAMILIES = {MetricKind.COUNTER: CounterMetricFamily, MetricKind.GAUGE: GaugeMetricFamily}
 
 
 def exposition(store: Store, settings: Settings, clock: Clock) -> str:
@@ -48,7 +48,7 @@ class _Found(Collector):
 
 # --- the Grafana dashboard and Prometheus' alert rules, generated from the declarations -------------------------------
 
-Document = dict[str, Any]
+JsonObject = dict[str, Any]
 _GRAFANA_UNITS = {"seconds": "s", "1": "none"}
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -116,7 +116,7 @@ def panels() -> list[Panel]:
     return [panel for row in rows().values() for panel in row]
 
 
-def _choice(label: str, within: str) -> Document:
+def _choice(label: str, within: str) -> JsonObject:
     """Return a variable that selects some or all values of a label."""
     every = metrics.PROGRESS.prometheus  # of lag, which may be unknown, there may be no value
     asked = every if label == "strategy" else f"{every}{{{within}}}"
@@ -137,7 +137,7 @@ def _of(metric: Metric) -> Panel:
     by = tuple(name for name in metric.labels if name != "shard")
     grouping = f" by ({', '.join(by)})" if by else ""
     legend = " ".join(f"{{{{{name}}}}}" for name in by) or metric.name.replace("_", " ")
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         expression = f"sum{grouping} (rate({metric.prometheus}[$__rate_interval]))"
         return Panel(metric, f"{metric.help}, per second", expression, legend, "short")
     worst = "min" if metric is metrics.PROGRESS else "max"
@@ -147,12 +147,12 @@ def _of(metric: Metric) -> Panel:
 
 def _of_shard(metric: Metric) -> Panel:
     chosen, legend = f"{metric.prometheus}{{{_SHARDS}}}", "{{strategy}} {{shard}}"
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         return Panel(metric, f"{metric.help}, per second", f"rate({chosen}[$__rate_interval])", legend, "short")
     return Panel(metric, metric.help, chosen, legend, _GRAFANA_UNITS.get(metric.unit, "short"))
 
 
-def _laid_out() -> Iterator[Document]:
+def _laid_out() -> Iterator[JsonObject]:
     """Yield each row with its title, followed by its panels, three in a line."""
     number, y = 0, 0
     for title, row in rows().items():
@@ -167,7 +167,7 @@ def _laid_out() -> Iterator[Document]:
         y += -(-len(row) // _COLUMNS) * _HEIGHT
 
 
-def _panel(number: int, panel: Panel, x: int, y: int) -> Document:
+def _panel(number: int, panel: Panel, x: int, y: int) -> JsonObject:
     return {
         "id": number,
         "type": "timeseries",

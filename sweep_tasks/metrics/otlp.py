@@ -28,7 +28,7 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import StoreError, SweepflowError
-from sweep_tasks.metrics.declarations import PREFIX, Kind, Metric
+from sweep_tasks.metrics.declarations import PREFIX, Metric, MetricKind
 from sweep_tasks.metrics.values import Value, grouped, values
 from sweep_tasks.store.contract import Store
 from sweep_tasks.texts import without_secrets
@@ -78,7 +78,7 @@ def _started_ms(store: Store, clock: Clock) -> int:
 
 
 def _converted(metric: Metric, found: list[Value], started_ms: int, now_ms: int) -> OtlpMetric:
-    counter = metric.kind is Kind.COUNTER
+    counter = metric.kind is MetricKind.COUNTER
     points = [
         NumberDataPoint(dict(value.labels), (started_ms if counter else now_ms) * _NS, now_ms * _NS, value.value)
         for value in found

@@ -26,7 +26,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.diagnosis.lag import BacklogCounts, count_backlog, lags_at, queue_name, strategy_in, swept_up_to
 from sweep_tasks.encoding import read_var_long, var_long
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.metrics.tally import (
     COMPACTION,
     DRY_RUN,
@@ -48,9 +48,9 @@ from sweep_tasks.metrics.tally import (
 )
 from sweep_tasks.model import Cell, SweepStrategy
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.metrics import Counts, listening
+from sweep_tasks.protection.metrics import OperationCounts, collect_counts
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Quarantine, Why
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking, Quarantine
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.schema import OBSERVATIONS
@@ -183,7 +183,7 @@ def _count_parked(
 
 def _reason(entry: ParkedEntry, protections: Protections) -> tuple[str, str]:
     hold = entry.hold
-    if hold.why is not Why.PROTECTED:
+    if hold.why is not HoldReason.PROTECTED:
         return hold.why.name.lower(), ""
     held = entry.commit >= protections.frees_below(hold.record, hold.record_ts)
     return (hold.why.name.lower(), hold.record) if held else (DUE, "")
@@ -290,7 +290,7 @@ def tally_sweep(store: Store, clock: Clock, summary: Summary, by: TaskAttempt) -
 def tally_sweeps(store: Store, clock: Clock, summaries: Iterable[Summary], by: str) -> Iterator[Summary]:
     """Yield the summaries of a run outside Airflow, and record each shard as a task would. Sample at the end."""
     run_id, changed = uuid.uuid4().hex, False
-    with at_work(run=run_id):
+    with bind_log_names(run=run_id):
         for summary in summaries:
             tally_sweep(store, clock, summary, TaskAttempt(by, run_id, f"{summary.strategy}.shard_{summary.shard}"))
             changed = changed or not summary.dry_run
@@ -339,7 +339,7 @@ def tally_compaction(store: Store, clock: Clock, report: RoundReport, by: TaskAt
         )
 
 
-def tally_operations(store: Store, clock: Clock, counts: Counts, by: TaskAttempt) -> None:
+def tally_operations(store: Store, clock: Clock, counts: OperationCounts, by: TaskAttempt) -> None:
     """Record what this process did to protections, by operation and outcome."""
     if any(counts.values()):
         amounts = {f"{operation}.{outcome}": number for (operation, outcome), number in counts.items()}
@@ -347,9 +347,9 @@ def tally_operations(store: Store, clock: Clock, counts: Counts, by: TaskAttempt
 
 
 @contextmanager
-def tallied_operations(store: Store, clock: Clock, by: TaskAttempt) -> Iterator[None]:
+def tally_operations_in_block(store: Store, clock: Clock, by: TaskAttempt) -> Iterator[None]:
     """Count the operations on protections in this block, and record them however the block ends."""
-    with listening() as heard:
+    with collect_counts() as heard:
         try:
             yield
         finally:

@@ -52,7 +52,8 @@ Sums = dict[str, int | float]
 
 
 class TaskAttempt(NamedTuple):
-    """One attempt of a task in a DAG run. AttemptFigures that a user started counts as a run of its own."""
+    """One attempt of a task in a DAG run. Work that a user started in a terminal or on
+    the page counts as a run of its own."""
 
     dag: str
     run: str
@@ -241,8 +242,7 @@ class Tally:
             except OutcomeUnknown:
                 continue  # the next read shows whether it was written
         raise StoreBusy(
-            "observations: other writers changed them at every attempt to record a run; the figures of the run are not "
-            "counted"
+            "run totals: other writers changed them at every attempt to record a run; its figures are not counted"
         )
 
     def read(self) -> Recorded:

@@ -26,7 +26,7 @@ from sweep_tasks.metrics.tally import (
     Series,
 )
 from sweep_tasks.protection import metrics as protection
-from sweep_tasks.protection.reconciliation import Outcome
+from sweep_tasks.protection.reconciliation import RecordOutcome
 from sweep_tasks.store.contract import Store
 
 _SUMMED = {SWEEP: metrics.SWEEP, LEGACY: metrics.LEGACY, COMPACTION: metrics.COMPACTION}
@@ -103,7 +103,7 @@ def _sample_values(sample: QueueSample, now_ms: int) -> Iterator[Value]:
 
 def _tally_values(recorded: Collection[Series]) -> Iterator[Value]:
     """Counters that are 0 are included: Prometheus sees no increase of a counter that begins at 1."""
-    for outcome in Outcome:
+    for outcome in RecordOutcome:
         yield Value(metrics.RECONCILED, {"outcome": outcome.value}, _sum(recorded, RECONCILE, outcome.value))
     for operation, end in product(protection.OPERATIONS, protection.OUTCOMES):
         number = _sum(recorded, OPERATIONS, f"{operation}.{end}")

@@ -150,10 +150,15 @@ def measured_by_spark(node: CompactionNode) -> bool:
 
 
 def _triggers(context: Context) -> Iterable[str]:
+    from sweep_tasks.orchestration.sweeping import TombstonesWritten
+
     for events in context["triggering_asset_events"].values():
         for event in events:
-            extra = event.extra
-            yield f"started by run {extra.get('run_id')} of the sweep, which wrote {extra.get('tombstones')} tombstones"
+            written = TombstonesWritten.parse(event.extra)
+            if written is None:
+                yield "started by an event that no sweep or scan has created"
+            else:
+                yield f"started by run {written.run_id} of the sweep, which wrote {written.tombstones} tombstones"
 
 
 class _NodeStep(BaseOperator):

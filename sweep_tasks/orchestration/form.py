@@ -147,7 +147,7 @@ def moment_ms(text: str) -> int:
     """Parse a time that a template has written."""
     moment = pendulum.parse(text)
     if not isinstance(moment, pendulum.DateTime):
-        raise BadValue("until", f"{text} is not a moment with date and time")
+        raise BadValue("until", f"{text} is not a date with a time of day")
     return to_ms(moment)
 
 

@@ -24,7 +24,7 @@ COMPACTION = "compaction"
 SCHEDULED = (TARGETED_SWEEP, PROTECTED_TIMESTAMPS, LEGACY_SWEEP, COMPACTION)
 """The DAGs with a schedule."""
 TOMBSTONES_ASSET = "sweepflow_tombstones"
-"""Updated when a run has written many tombstones."""
+"""Updated when a run has written many tombstones; see `sweeping.TombstonesWritten`."""
 SPARK_CONNECTION = "spark_default"
 AIRFLOW_CONNECTION = "sweepflow_airflow"
 

@@ -10,7 +10,7 @@ pools`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from sweep_tasks.model import SweepStrategy
 
@@ -35,7 +35,15 @@ def compaction_pool(node: str) -> str:
     return f"{COMPACTIONS}{node}"
 
 
-def pools_document(shards: int, scan_slots: int = 0, nodes: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+class PoolProperties(TypedDict):
+    """A pool without its name, as `airflow pools import` reads it."""
+
+    slots: int
+    description: str
+    include_deferred: bool
+
+
+def pools_document(shards: int, scan_slots: int = 0, nodes: Iterable[str] = ()) -> dict[str, PoolProperties]:
     """Return the document for `airflow pools import`."""
     sweeps = {
         pool_name(strategy, shard): f"one sweep at a time of {strategy} shard {shard}"

@@ -106,7 +106,7 @@ class ProtectTimestamp(BaseOperator):
         from sweep_tasks.config import load_settings
         from sweep_tasks.connections import open_store
         from sweep_tasks.coordination.timestamps import TimestampService
-        from sweep_tasks.metrics.samples import tallied_operations
+        from sweep_tasks.metrics.samples import tally_operations_in_block
         from sweep_tasks.orchestration.recording import acting_for_run
         from sweep_tasks.protection.catalog import ProtectionCatalog
         from sweep_tasks.protection.owners import AIRFLOW_RUN
@@ -120,7 +120,7 @@ class ProtectTimestamp(BaseOperator):
             settings = load_settings()
             with open_store(settings.store, settings) as store:
                 catalog, timestamps = ProtectionCatalog(store, settings), TimestampService(store)
-                with tallied_operations(store, SystemClock(), this_attempt(context)), acting_for_run(context):
+                with tally_operations_in_block(store, SystemClock(), this_attempt(context)), acting_for_run(context):
                     ts = hold(catalog, wanted, timestamps.fresh, _given(self.timestamp))
         except SweepflowError as error:
             raise task_failure(error) from None
@@ -140,7 +140,7 @@ class ReleaseTimestamp(BaseOperator):
         from sweep_tasks.clock import SystemClock
         from sweep_tasks.config import load_settings
         from sweep_tasks.connections import open_store
-        from sweep_tasks.metrics.samples import tallied_operations
+        from sweep_tasks.metrics.samples import tally_operations_in_block
         from sweep_tasks.orchestration.recording import acting_for_run
         from sweep_tasks.protection.catalog import ProtectionCatalog
         from sweep_tasks.protection.protecting import release_if_exists
@@ -150,7 +150,7 @@ class ReleaseTimestamp(BaseOperator):
             owner = owner_of(context, self.protected_by)
             with (
                 open_store(settings.store, settings) as store,
-                tallied_operations(store, SystemClock(), this_attempt(context)),
+                tally_operations_in_block(store, SystemClock(), this_attempt(context)),
                 acting_for_run(context),
             ):
                 return release_if_exists(ProtectionCatalog(store, settings), record_id(owner))

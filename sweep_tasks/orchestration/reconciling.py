@@ -41,7 +41,7 @@ class ReconcileProtections(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from sweep_tasks.connections import open_store
-        from sweep_tasks.metrics.samples import sample, tallied_operations, tally_reconciliation
+        from sweep_tasks.metrics.samples import sample, tally_operations_in_block, tally_reconciliation
         from sweep_tasks.orchestration.recording import acting_for_run
         from sweep_tasks.orchestration.stats import send_operations, send_report
         from sweep_tasks.protection.reconciliation import TaskReport, readable
@@ -50,7 +50,7 @@ class ReconcileProtections(BaseOperator):
             settings = load_settings()
             with send_operations(), open_store(settings.store, settings) as store:
                 by, dry_run = this_attempt(context), bool(context["params"]["dry_run"])
-                with tallied_operations(store, SystemClock(), by), acting_for_run(context):
+                with tally_operations_in_block(store, SystemClock(), by), acting_for_run(context):
                     report = reconcile(store, settings, SystemClock(), dry_run=dry_run)
                 tally_reconciliation(store, SystemClock(), report, by)
                 sample(store, SystemClock())

@@ -20,7 +20,7 @@ from sweep_tasks.journal.actors import MOST_CHARACTERS, NO_REASON, SCHEDULER, Ac
 from sweep_tasks.journal.journal import Act, Journal
 from sweep_tasks.orchestration.form import ShardTask, order_of
 from sweep_tasks.store.contract import Store
-from sweep_tasks.sweep.run import SWEEP, about, intent, outcome
+from sweep_tasks.sweep.run import SWEEP, SweepIntent, about, outcome
 from sweep_tasks.sweep.summary import Summary
 from sweep_tasks.texts import printable
 
@@ -61,10 +61,10 @@ def record_intent(
     with acting_for_run(context):
         record_lowered(store, settings, clock)
         horizons = {strategy: order.horizon(store, settings, clock) for strategy, order in orders.items()}
-        details = intent(settings, horizons, {task.shard for task in tasks})
+        intent = SweepIntent.of(settings, horizons, {task.shard for task in tasks})
         run = {"dag": context["ti"].dag_id, "run": context["ti"].run_id}
         actor = actor_of(context)
-        entry = Journal(store, clock).begin(actor.name, SWEEP, about(horizons), actor.reason, **details, **run)
+        entry = Journal(store, clock).begin(actor.name, SWEEP, about(horizons), actor.reason, **intent.details(), **run)
     context["ti"].xcom_push(key=ENTRY, value=entry.number)
 
 
@@ -91,7 +91,8 @@ def record_outcome(context: Context, recorded_by: str, summaries: Sequence[Summa
                 return  # pruned, or recorded by an earlier attempt of the task
             act = Act()
             act.add(**outcome(summaries))
-            if len(summaries) < len(entry.details["horizons"]) * len(entry.details["shards"]):
+            intent = SweepIntent.parse(entry)
+            if intent is None or len(summaries) < len(intent.horizons) * len(intent.shards):
                 act.refuse(INCOMPLETE)
             journal.end(entry, act)
     except SweepflowError as error:

@@ -13,7 +13,7 @@ from spark_jobs.environment import LEGACY_SWEEP
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import MAX_PAGE_VERSIONS, Settings, check_variables, load_settings
 from sweep_tasks.errors import AlreadyExists, BadValue, SweepflowError
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.form import dry_run_field, number_field
 from sweep_tasks.orchestration.pools import SCANS, scan_pools
@@ -239,18 +239,18 @@ class ScanSlot(SparkJobOperator):
 
         scans = [Planned(*each) for each in context["ti"].xcom_pull(task_ids=CHOOSE, key=PLANS)[self.task_id]]
         if not all(scan.is_scheduled for scan in scans):
-            return self._scan_all(scans, context)
+            return [each.document() for each in self._scan_all(scans, context)]
         try:
             with timeout(load_settings().task_timeout_s):  # type: ignore[no-untyped-call]
-                return self._scan_all(scans, context)
+                return [each.document() for each in self._scan_all(scans, context)]
         except AirflowTaskTimeout:
             self.on_kill()
             raise
 
-    def _scan_all(self, scans: list[Planned], context: Context) -> list[dict[str, Any]]:
+    def _scan_all(self, scans: list[Planned], context: Context) -> list[LegacySummary]:
         clock = SystemClock()
         until_ms = ends_ms(scans, clock.now_ms())
-        done: list[dict[str, Any]] = []
+        done: list[LegacySummary] = []
         failed: list[str] = []
         for number, scan in enumerate(scans):
             if is_over(scan, clock.now_ms()):
@@ -266,7 +266,7 @@ class ScanSlot(SparkJobOperator):
                 self.log.error("%s: %s", scan.table, failure)
                 failed.append(scan.table)
             else:
-                done += [summary.document()] if summary else []
+                done += [summary] if summary else []
         if failed:
             raise AirflowException(f"tables: {', '.join(failed)} could not be scanned; the errors are above")
         return done
@@ -302,7 +302,7 @@ class ScanSlot(SparkJobOperator):
             reason=by.reason,
         )
         try:
-            with at_work(run=run_id, table=scan.table):
+            with bind_log_names(run=run_id, table=scan.table):
                 summary = LegacySummary.parse(self.submit_order(settings, job, context))
         except AirflowException:
             self._release_run()  # the driver may have died without a message

@@ -150,7 +150,7 @@ class SparkJobOperator(SparkSubmitOperator):
         written = task_folder(settings) / self.summary_file
         written.unlink(missing_ok=True)
         self.application_args = [*arguments, "--summary", str(written)]
-        self.env_vars = spark_environment() | {LEFT_OUT: " ".join(_left_out())}
+        self.env_vars = spark_environment() | {LEFT_OUT: " ".join(left_out())}
         self._hook = None  # otherwise it would submit the arguments of an earlier call
         super().execute(context)
         try:
@@ -168,6 +168,6 @@ class SparkJobOperator(SparkSubmitOperator):
             super().on_kill()
 
 
-def _left_out() -> list[str]:
+def left_out() -> list[str]:
     """Return the variables that a job must not get. The guard splits them at white space."""
     return [name for name in left_out_of_environment(Needs.SPARK) if name.split() == [name]]

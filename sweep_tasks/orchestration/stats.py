@@ -16,7 +16,7 @@ from sweep_tasks.diagnosis.status import Status
 from sweep_tasks.metrics import declarations as metrics
 from sweep_tasks.metrics.samples import sweep_work
 from sweep_tasks.metrics.tally import TaskAttempt
-from sweep_tasks.protection.metrics import listening
+from sweep_tasks.protection.metrics import collect_counts
 from sweep_tasks.sweep.summary import Summary
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @contextmanager
 def send_operations() -> Iterator[None]:
     """Send the number of operations of the block by outcome, however it ends; 0 for those that did not happen."""
-    with listening() as heard:
+    with collect_counts() as heard:
         try:
             yield
         finally:

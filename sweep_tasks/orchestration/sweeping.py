@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, BaseOperator
@@ -13,7 +14,7 @@ from spark_jobs.environment import TARGETED_SWEEP
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.form import INTERVAL_END, ShardTask, moment_ms, order_of
 from sweep_tasks.orchestration.names import TOMBSTONES_ASSET
@@ -74,6 +75,24 @@ def tombstones_asset() -> Asset:
     return Asset(TOMBSTONES_ASSET)
 
 
+@dataclass(frozen=True, slots=True)
+class TombstonesWritten:
+    """What the event reports to the DAG `compaction`, as its `extra`."""
+
+    tombstones: int
+    tables: dict[str, int]
+    """The tables with the most."""
+    run_id: str
+
+    @classmethod
+    def parse(cls, extra: Mapping[str, Any]) -> TombstonesWritten | None:
+        """Return None for an event that no run of ours has created: users can create events too."""
+        tombstones, tables, run_id = extra.get("tombstones"), extra.get("tables"), extra.get("run_id")
+        if not (isinstance(tombstones, int) and isinstance(tables, dict) and isinstance(run_id, str)):
+            return None
+        return cls(tombstones, tables, run_id)
+
+
 class TooFewTombstones(AirflowSkipException):
     """No compaction is started; `allowed` is the setting, 0 if it never starts one."""
 
@@ -113,10 +132,10 @@ class AnnounceTombstones(BaseOperator):
         total = written.total()
         if not is_worth_a_compaction(total, allowed):
             raise TooFewTombstones(total, allowed)
-        announced: dict[str, Any] = {"tombstones": total, "tables": dict(written.most_common(_MOST_TABLES))}
-        context["outlet_events"][tombstones_asset()].extra = {**announced, "run_id": context["run_id"]}
+        announced = TombstonesWritten(total, dict(written.most_common(_MOST_TABLES)), context["run_id"])
+        context["outlet_events"][tombstones_asset()].extra = asdict(announced)
         self.log.info("%s tombstones were written, more than %s: the DAG compaction is started", total, allowed)
-        return announced
+        return {"tombstones": announced.tombstones, "tables": announced.tables}
 
 
 def parse_summaries(results: Iterable[Any]) -> tuple[list[Summary], list[LegacySummary]]:
@@ -175,7 +194,7 @@ class SweepShardOperator(SparkJobOperator):
             settings = load_settings()
             order = order_of(context["params"], ShardTask(self.strategy, self.shard), moment_ms(self.until))
             spark_connection()
-            with at_work(run=context["ti"].run_id, strategy=self.strategy.value, shard=self.shard):
+            with bind_log_names(run=context["ti"].run_id, strategy=self.strategy.value, shard=self.shard):
                 summary = self._sweep(settings, order, context)
         except SweepflowError as error:
             raise task_failure(error) from None

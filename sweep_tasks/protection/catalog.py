@@ -23,9 +23,9 @@ from sweep_tasks.coordination.thresholds import Announcements, Thresholds
 from sweep_tasks.errors import AlreadyExists, AlreadySwept, BadValue, NotFound, RecordChanged, UnknownTable
 from sweep_tasks.journal.journal import Act, Detail, Journal
 from sweep_tasks.model import EVERYTHING, Span, TableRef, checked_span, checked_timestamp
-from sweep_tasks.processes import in_each_process
-from sweep_tasks.protection.ledger import Ledger, Limits, ProtectionMetadata
-from sweep_tasks.protection.metrics import counted
+from sweep_tasks.processes import call_in_each_process
+from sweep_tasks.protection.ledger import Ledger, ProtectionMetadata, RecordLimits
+from sweep_tasks.protection.metrics import count_call
 from sweep_tasks.protection.records import (
     Mode,
     Protections,
@@ -101,10 +101,10 @@ class ProtectionCatalog:
 
     def protect(self, record: Record) -> ProtectionVerdict:
         """Create a record, and accept or refuse it."""
-        with counted("protect") as call, self.record_protect(record) as act:
+        with count_call("protect") as call, self.record_protect(record) as act:
             verdict = self._verify(self.begin(record))
             if not verdict.accepted:
-                call.refused()
+                call.mark_refused()
                 act.refuse(AlreadySwept.code)
             return verdict
 
@@ -119,7 +119,7 @@ class ProtectionCatalog:
 
     def move(self, record_id: str, ts: int) -> ProtectionVerdict:
         """Move a record to a later timestamp. It holds both timestamps until the new one is known to be safe."""
-        with counted("move") as call:
+        with count_call("move") as call:
             checked_timestamp(ts, "ts")
             record = self.get(record_id)
             if ts == record.ts:
@@ -130,13 +130,13 @@ class ProtectionCatalog:
                 moving = _required(self._ledger.change(record_id, lambda stored: moving_to(record, stored, ts)))
                 verdict = self._finish_move(moving)
                 if not verdict.accepted:
-                    call.refused()
+                    call.mark_refused()
                     act.refuse(AlreadySwept.code)
                 return verdict
 
     def release(self, record_id: str, version: int | None = None) -> None:
         """Remove a record. With `version`, only if the record has not changed since that version."""
-        with counted("release"), self._journal.record("release", record_id) as act:
+        with count_call("release"), self._journal.record("release", record_id) as act:
 
             def released(stored: Record | None) -> None:
                 found = _found(record_id, stored)
@@ -151,7 +151,7 @@ class ProtectionCatalog:
     def resolve(self, record: Record, outcomes: Outcomes) -> Record | None:
         """Complete or undo a change of this record that its process left unfinished, and return the record as it is
         afterwards. A record whose transaction is still open is not changed."""
-        with counted("settle"):
+        with count_call("settle"):
             created_by, released_by = record.transaction, record.released_by
             ended = outcomes([start for start in (created_by, released_by) if start is not None])
             if created_by is None and record.state is State.PENDING:
@@ -169,7 +169,7 @@ class ProtectionCatalog:
 
     def recount(self) -> bool:
         """Correct the counts of records and spans. Returns True if they were wrong."""
-        with counted("recount"):
+        with count_call("recount"):
             return self._ledger.recount()
 
     # --- single steps, for transactions ---------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class ProtectionCatalog:
                 raise record_exists(record.id, "already exists; release it, or use another id", reason="duplicate")
             return new
 
-        limits = Limits(settings.max_protection_records, settings.max_protection_spans)
+        limits = RecordLimits(settings.max_protection_records, settings.max_protection_spans)
         return _required(self._ledger.change(record.id, added, limits))
 
     def check_thresholds(self, record: Record) -> ProtectionVerdict:
@@ -379,7 +379,7 @@ class Tracker:
         self._known: KnownProtections | None = None
         self._started = 0
         self._succeeded = 0
-        in_each_process(self, Tracker._reset)
+        call_in_each_process(self, Tracker._reset)
 
     def _reset(self) -> None:
         """Reset the lock in a forked child: a read that runs in the parent never ends there."""
@@ -432,7 +432,7 @@ class Tracker:
 
     def _read(self) -> KnownProtections:
         """Read the version first: a list that is read after it is at least as new."""
-        with counted("refresh"):
+        with count_call("refresh"):
             as_of_ms = self._clock.now_ms()
             version = self._catalog.metadata().version
             if self._known and self._known.version == version:

@@ -32,14 +32,14 @@ class ProtectionMetadata(NamedTuple):
     spans: int = 0
 
 
-class Limits(NamedTuple):
+class RecordLimits(NamedTuple):
     """The most records and spans that a catalog may hold. 0 means no limit."""
 
     records: int = 0
     spans: int = 0
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = RecordLimits()
 
 
 class Ledger:
@@ -59,7 +59,7 @@ class Ledger:
         return _meta(found.get(_META)), _records(found)
 
     def change(
-        self, record_id: str, change: Callable[[Record | None], Record | None], limits: Limits = NO_LIMITS
+        self, record_id: str, change: Callable[[Record | None], Record | None], limits: RecordLimits = NO_LIMITS
     ) -> Record | None:
         """Replace a record with what `change` returns for it, and return what is stored then. `change` may be called
         several times."""
@@ -129,7 +129,9 @@ def _changed(found: dict[bytes, bytes], column: bytes, new: bytes | None) -> Cha
     return Change(found.get(column), new)
 
 
-def _counted(meta: ProtectionMetadata, old: Record | None, new: Record | None, limits: Limits) -> ProtectionMetadata:
+def _counted(
+    meta: ProtectionMetadata, old: Record | None, new: Record | None, limits: RecordLimits
+) -> ProtectionMetadata:
     records = int(new is not None) - int(old is not None)
     spans = len(new.targets if new else ()) - len(old.targets if old else ())
     _check_limit("records", meta.records, records, limits.records)

@@ -5,7 +5,7 @@ earlier value to compare with. *Refused* is a definite answer (a limit, a known 
 *Failed* is a call without an answer.
 
 A long-running process exposes the counters to Prometheus. A short-lived task collects the counts of a block with
-`listening` and stores them. It only counts operations of its own context, not those of other threads.
+`collect_counts` and stores them. It only counts operations of its own context, not those of other threads.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sweep_tasks.metrics import declarations as declared
 
 Operation = Literal["protect", "release", "move", "settle", "recount", "refresh", "ask_owner", "reconcile"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
-Outcome = Literal["ok", "refused", "failed"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+CallOutcome = Literal["ok", "refused", "failed"]
+OUTCOMES: tuple[CallOutcome, ...] = get_args(CallOutcome)
 _ANSWERS = (EXIT_BAD_INPUT, EXIT_CONFLICT, EXIT_NOT_FOUND)
 
 
@@ -32,16 +32,16 @@ operations = prometheus_client.Counter(declared.OPERATIONS.family, declared.OPER
 for _operation, _outcome in product(OPERATIONS, OUTCOMES):
     operations.labels(_operation, _outcome)
 
-Counts = dict[tuple[Operation, Outcome], int]
+OperationCounts = dict[tuple[Operation, CallOutcome], int]
 """The number of calls by operation and outcome. Those that did not occur are zero."""
 
-_listeners: ContextVar[tuple[Counts, ...]] = ContextVar("listeners", default=())
+_listeners: ContextVar[tuple[OperationCounts, ...]] = ContextVar("listeners", default=())
 
 
 @contextmanager
-def listening() -> Iterator[Counts]:
+def collect_counts() -> Iterator[OperationCounts]:
     """Collect the counts of the operations in the block. The returned counts are updated while it runs."""
-    counts: Counts = dict.fromkeys(product(OPERATIONS, OUTCOMES), 0)
+    counts: OperationCounts = dict.fromkeys(product(OPERATIONS, OUTCOMES), 0)
     token = _listeners.set((*_listeners.get(), counts))
     try:
         yield counts
@@ -49,19 +49,19 @@ def listening() -> Iterator[Counts]:
         _listeners.reset(token)
 
 
-class Call:
+class CountedCall:
     """One operation that is being counted. Its outcome is ok, unless it raises or is marked as refused."""
 
-    outcome: Outcome = "ok"
+    outcome: CallOutcome = "ok"
 
-    def refused(self) -> None:
+    def mark_refused(self) -> None:
         self.outcome = "refused"
 
 
 @contextmanager
-def counted(operation: Operation) -> Iterator[Call]:
+def count_call(operation: Operation) -> Iterator[CountedCall]:
     """Count the block by its outcome. Also usable as a decorator."""
-    call = Call()
+    call = CountedCall()
     try:
         yield call
     except BaseException as error:

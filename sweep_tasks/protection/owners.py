@@ -17,7 +17,7 @@ from sweep_tasks import retries
 from sweep_tasks.clock import Clock, SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, OwnerSilent, SweepflowError
-from sweep_tasks.protection.metrics import counted
+from sweep_tasks.protection.metrics import count_call
 from sweep_tasks.protection.records import MANUAL as MANUAL
 from sweep_tasks.protection.records import Record
 
@@ -128,7 +128,7 @@ class Owners:
         if isinstance(owner, SweepflowError):
             return Asked(Answer.UNKNOWN, owner)
         try:
-            with counted("ask_owner"):
+            with count_call("ask_owner"):
                 return _checked_answer(retries.OWNER.retrying(self._clock.sleep)(owner.answer, record))
         except SweepflowError as error:
             asked = Asked(Answer.UNANSWERED, error)

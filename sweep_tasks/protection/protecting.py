@@ -1,6 +1,6 @@
 """Creates protection records from plain arguments: until they are released, or for the duration of some work.
 
-    with protecting(store, settings, ["shop.*"]) as ts:
+    with protect_during(store, settings, ["shop.*"]) as ts:
         snapshot = manager.read_at(ts)
 
 The record is released when the block ends, also after an error. A script that may be killed gives its record an expiry,
@@ -98,7 +98,7 @@ def _checked_mode(mode: Mode | str) -> Mode:
 
 
 @contextmanager
-def protecting(
+def protect_during(
     store: Store,
     settings: Settings,
     targets: Iterable[AnyTarget],

@@ -20,7 +20,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import NotFound, OutcomeUnknown, RecordChanged, StoreUnavailable, SweepflowError
 from sweep_tasks.protection.catalog import Outcomes, ProtectionCatalog
 from sweep_tasks.protection.ledger import ProtectionMetadata
-from sweep_tasks.protection.metrics import counted
+from sweep_tasks.protection.metrics import count_call
 from sweep_tasks.protection.owners import Answer, Owners
 from sweep_tasks.protection.records import Record, State
 from sweep_tasks.texts import duration
@@ -34,7 +34,7 @@ from sweep_tasks.texts import duration
 _NEXT_STEP = "check whether it is still needed, then run 'sweepflow release {name}'"
 
 
-class Outcome(StrEnum):
+class RecordOutcome(StrEnum):
     """What a reconciliation decided about a record."""
 
     RELEASED = "released"
@@ -52,12 +52,12 @@ class Outcome(StrEnum):
     """The store or the catalog refused the change."""
 
 
-REMAINING = frozenset(Outcome) - {Outcome.RELEASED, Outcome.DROPPED}
+REMAINING = frozenset(RecordOutcome) - {RecordOutcome.RELEASED, RecordOutcome.DROPPED}
 _NEEDS_ATTENTION = {
-    Outcome.GONE: f"its owner is gone; {_NEXT_STEP}",
-    Outcome.UNKNOWN: "{why}; install the package that provides it, or run 'sweepflow release {name}'",
-    Outcome.UNANSWERED: "its owner did not answer: {why}",
-    Outcome.FAILED: "it could not be resolved or released: {why}",
+    RecordOutcome.GONE: f"its owner is gone; {_NEXT_STEP}",
+    RecordOutcome.UNKNOWN: "{why}; install the package that provides it, or run 'sweepflow release {name}'",
+    RecordOutcome.UNANSWERED: "its owner did not answer: {why}",
+    RecordOutcome.FAILED: "it could not be resolved or released: {why}",
 }
 
 
@@ -69,7 +69,7 @@ class RecordFinding:
     owner: str
     age_s: int | None
     """None for a record of an older version, which did not store its creation time."""
-    outcome: Outcome
+    outcome: RecordOutcome
     why: str = ""
 
 
@@ -118,7 +118,7 @@ class Report:
     def counts(self) -> dict[str, int]:
         """Return the number of records by outcome, including outcomes that did not occur."""
         found = [each.outcome for each in self.findings]
-        return {outcome.value: found.count(outcome) for outcome in Outcome}
+        return {outcome.value: found.count(outcome) for outcome in RecordOutcome}
 
     def document(self, settings: Settings) -> ReportDocument:
         """Return the report as it is stored and passed between tasks."""
@@ -232,10 +232,10 @@ def age(seconds: int | None) -> str:
 A_MOVE_TAKES_S = 10
 """A record does not store when its move began. A move that is unchanged after this time was abandoned."""
 _KEPT_FOR = {
-    Answer.RUNNING: Outcome.KEPT,
-    Answer.GONE: Outcome.GONE,
-    Answer.UNKNOWN: Outcome.UNKNOWN,
-    Answer.UNANSWERED: Outcome.UNANSWERED,
+    Answer.RUNNING: RecordOutcome.KEPT,
+    Answer.GONE: RecordOutcome.GONE,
+    Answer.UNKNOWN: RecordOutcome.UNKNOWN,
+    Answer.UNANSWERED: RecordOutcome.UNANSWERED,
 }
 
 
@@ -281,7 +281,7 @@ class Reconciler:
 
     def run(self) -> Report:
         """Reconcile every record and return the report. A dry run changes nothing."""
-        with counted("reconcile"):
+        with count_call("reconcile"):
             recounted = not self._dry_run and self._catalog.recount()
             findings = tuple(self._reconcile())
             return Report(
@@ -307,7 +307,7 @@ class Reconciler:
             if record.id in before:
                 moving = record.held_ts is not None and record.version != before[record.id].version
                 yield (
-                    self._finding(record, Outcome.PENDING, "it is being moved")
+                    self._finding(record, RecordOutcome.PENDING, "it is being moved")
                     if moving
                     else self._reconcile_one(record)
                 )
@@ -319,20 +319,20 @@ class Reconciler:
         except (StoreUnavailable, OutcomeUnknown):
             raise
         except (RecordChanged, NotFound):
-            return self._finding(record, Outcome.CHANGED, "another process changed it meanwhile")
+            return self._finding(record, RecordOutcome.CHANGED, "another process changed it meanwhile")
         except SweepflowError as error:
-            return self._finding(record, Outcome.FAILED, str(error))
+            return self._finding(record, RecordOutcome.FAILED, str(error))
 
     def _settle(self, record: Record) -> RecordFinding:
         if being_verified(record, self._clock.now_ms(), self._settings.protection_pending_s):
-            return self._finding(record, Outcome.PENDING, "it is being verified")
+            return self._finding(record, RecordOutcome.PENDING, "it is being verified")
         if self._dry_run:
-            return self._finding(record, Outcome.PENDING, "it would be resolved")
+            return self._finding(record, RecordOutcome.PENDING, "it would be resolved")
         resolved = self._catalog.resolve(record, self._outcomes)
         if resolved is None:
-            return self._finding(record, Outcome.DROPPED)
+            return self._finding(record, RecordOutcome.DROPPED)
         if resolved.state is State.PENDING:
-            return self._finding(resolved, Outcome.PENDING, "its transaction is still open")
+            return self._finding(resolved, RecordOutcome.PENDING, "its transaction is still open")
         return self._check_owner(resolved)
 
     def _check_owner(self, record: Record) -> RecordFinding:
@@ -346,7 +346,7 @@ class Reconciler:
     def _release(self, record: Record, why: str) -> RecordFinding:
         if not self._dry_run:
             self._catalog.release(record.id, record.version)
-        return self._finding(record, Outcome.RELEASED, why)
+        return self._finding(record, RecordOutcome.RELEASED, why)
 
-    def _finding(self, record: Record, outcome: Outcome, why: str = "") -> RecordFinding:
+    def _finding(self, record: Record, outcome: RecordOutcome, why: str = "") -> RecordFinding:
         return RecordFinding(record.id, record.meta_type, age_s(record, self._clock.now_ms()), outcome, why)

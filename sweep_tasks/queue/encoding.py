@@ -52,7 +52,7 @@ class Metadata(NamedTuple):
     dedicated_row: int
 
 
-class Write(NamedTuple):
+class QueuedWrite(NamedTuple):
     """One queued write. The table is given by id, or by name in entries that older versions wrote."""
 
     table: int | str
@@ -180,7 +180,7 @@ def write_bytes(table_id: int, cell: Cell, delete: bool) -> bytes:
     return b"\x01" + var_long(table_id) + sized(cell.row) + sized(cell.column) + (b"\x01" if delete else b"\x00")
 
 
-def read_write(value: bytes) -> Write:
+def read_write(value: bytes) -> QueuedWrite:
     """Decode a queued write in any of the three formats. Small ids and short names are decoded inline."""
     form = value[:1]
     if form == b"\x01":
@@ -190,7 +190,7 @@ def read_write(value: bytes) -> Write:
             if row_end < size and value[row_end] < 0x80:
                 end = row_end + 1 + value[row_end]
                 if end == size - 1 and value[end] < 2:
-                    return Write(value[1], Cell(value[3:row_end], value[row_end + 1 : end]), value[end] == 1)
+                    return QueuedWrite(value[1], Cell(value[3:row_end], value[row_end + 1 : end]), value[end] == 1)
         table, at = read_var_long(value, 1)
         return _read_rest(value, at, table)
     if form == b"\x00":
@@ -201,17 +201,17 @@ def read_write(value: bytes) -> Write:
     raise BadValue("bytes", f"not a queued write: no format starts with {form.hex() or 'an empty value'}")
 
 
-def _read_rest(value: bytes, at: int, table: int | str) -> Write:
+def _read_rest(value: bytes, at: int, table: int | str) -> QueuedWrite:
     row, at = read_sized(value, at)
     column, at = read_sized(value, at)
     flag, at = read_var_long(value, at)
     if flag > 1:
         raise BadValue("bytes", f"the delete flag of a queued write is {flag}; it must be 0 or 1")
     _check_end(value, at)
-    return Write(table, Cell(row, column), bool(flag))
+    return QueuedWrite(table, Cell(row, column), bool(flag))
 
 
-def _read_json(value: bytes) -> Write:
+def _read_json(value: bytes) -> QueuedWrite:
     try:
         plain = json.loads(value)
         table, cell, delete = plain["t"], plain["c"], plain["d"]
@@ -224,7 +224,7 @@ def _read_json(value: bytes) -> Write:
         ) from error
     if not isinstance(delete, bool):
         raise BadValue("bytes", "the delete flag of a queued write in JSON must be true or false")
-    return Write(f"{namespace}.{name}" if namespace else str(name), Cell(row, column), delete)
+    return QueuedWrite(f"{namespace}.{name}" if namespace else str(name), Cell(row, column), delete)
 
 
 def _strategy_byte(strategy: SweepStrategy) -> bytes:

@@ -32,7 +32,7 @@ from sweep_tasks.store.contract import Store, every
 from sweep_tasks.store.schema import PARKED, QUARANTINE
 
 
-class Why(IntEnum):
+class HoldReason(IntEnum):
     """The reason that holds a parked entry. The numbers are stored, and parked entries sort by them."""
 
     REPLICAS = 0
@@ -43,32 +43,32 @@ class Why(IntEnum):
     PAUSED = 4
 
 
-_TABLE_HOLDS = (Why.RETENTION, Why.PAUSED)
+_TABLE_HOLDS = (HoldReason.RETENTION, HoldReason.PAUSED)
 
 
 class Hold(NamedTuple):
     """What a parked entry waits for: a wall-clock time in milliseconds, a protection record at a timestamp, a table's
     retention, a paused table to be resumed, or all replicas to be available, which only another attempt shows."""
 
-    why: Why
+    why: HoldReason
     until_ms: int = 0
     record: str = ""
     record_ts: int = 0
     table_id: int = 0
 
     def encoded(self) -> bytes:
-        if self.why is Why.PROTECTED:
+        if self.why is HoldReason.PROTECTED:
             rest = sized(self.record.encode()) + var_long(self.record_ts)
         elif self.why in _TABLE_HOLDS:
             rest = var_long(self.table_id)
-        elif self.why is Why.GRACE:
+        elif self.why is HoldReason.GRACE:
             rest = var_long(self.until_ms)
         else:
             rest = b""
         return bytes([self.why]) + rest
 
 
-WAITING_FOR_REPLICAS = Hold(Why.REPLICAS)
+WAITING_FOR_REPLICAS = Hold(HoldReason.REPLICAS)
 
 
 class ParkedEntry(NamedTuple):
@@ -186,12 +186,12 @@ def _decoded_parked(column: bytes, value: bytes) -> ParkedEntry:
 
 
 def _decoded_hold(column: bytes) -> tuple[Hold, int]:
-    why = Why(column[0])
-    if why is Why.PROTECTED:
+    why = HoldReason(column[0])
+    if why is HoldReason.PROTECTED:
         record, at = read_sized(column, 1)
         ts, at = read_var_long(column, at)
         return Hold(why, record=record.decode(), record_ts=ts), at
-    if why is Why.REPLICAS:
+    if why is HoldReason.REPLICAS:
         return WAITING_FOR_REPLICAS, 1
     number, at = read_var_long(column, 1)
     return (Hold(why, table_id=number) if why in _TABLE_HOLDS else Hold(why, until_ms=number)), at

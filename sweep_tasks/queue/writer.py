@@ -48,7 +48,7 @@ _DUMMY = write_bytes(0, Cell(b"0", b"0"), False)
 
 Writes = Mapping[TableRef, Mapping[Cell, bytes]]
 Put = Callable[[int, Writes], None]
-Target = tuple[SweepStrategy, int]
+Queue = tuple[SweepStrategy, int]
 """A strategy and a shard. Each pair has its own queue."""
 
 
@@ -69,7 +69,7 @@ class QueueWriter:
         self._clock = clock or SystemClock()
         self._shards = 1
         self._shards_expire_ms = 0
-        self._marked: set[tuple[Target, int]] = set()
+        self._marked: set[tuple[Queue, int]] = set()
         """A cache of marked partitions. A partition that a sweep has cleaned since is below the published threshold, so
         the threshold check after enqueuing aborts a transaction that relied on a stale entry of this cache."""
 
@@ -104,9 +104,9 @@ class QueueWriter:
             if len(entries) > SHARED_WRITES:
                 self._fill_dedicated(start, target, entries, put)
 
-    def _by_target(self, writes: Writes, tables: Mapping[TableRef, TableMetadata]) -> dict[Target, list[bytes]]:
+    def _by_target(self, writes: Writes, tables: Mapping[TableRef, TableMetadata]) -> dict[Queue, list[bytes]]:
         shards = self._known_shards()
-        queued: dict[Target, list[bytes]] = {}
+        queued: dict[Queue, list[bytes]] = {}
         for table, values in writes.items():
             strategy = tables[table].strategy
             if strategy is SweepStrategy.NOTHING:
@@ -125,7 +125,7 @@ class QueueWriter:
             self._shards, self._shards_expire_ms = self._progress.shards(), now_ms + _SHARDS_CACHED_MS
         return self._shards
 
-    def _mark_partition(self, start: int, targets: Mapping[Target, object], put: Put) -> None:
+    def _mark_partition(self, start: int, targets: Mapping[Queue, object], put: Put) -> None:
         unmarked = [target for target in targets if (target, fine(start)) not in self._marked]
         if unmarked:
             column = var_long(fine(start))
@@ -136,7 +136,7 @@ class QueueWriter:
                 self._marked.clear()
             self._marked.update((target, fine(start)) for target in unmarked)
 
-    def _fill_dedicated(self, start: int, target: Target, entries: list[bytes], put: Put) -> None:
+    def _fill_dedicated(self, start: int, target: Queue, entries: list[bytes], put: Put) -> None:
         remaining = iter(entries)
         for row in dedicated_rows(start, *target, _rows_for(entries)):
             part = enumerate(islice(remaining, DEDICATED_WRITES))

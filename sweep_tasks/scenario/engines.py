@@ -14,7 +14,7 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.steps import ShardSweep
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.summary import Summary, SweepCounts
 
 
 class Sweep(NamedTuple):
@@ -49,7 +49,7 @@ class LocalEngine:
     """Sweeps in this process."""
 
     def sweep(self, store: Store, sweep: Sweep, clock: Clock) -> SweepResult:
-        counted = Counted()
+        counted = SweepCounts()
         summaries = [
             ShardSweep(store, sweep.strategy, shard, sweep.horizon, clock, sweep.options, counted).run()
             for shard in sweep.shards

@@ -24,7 +24,7 @@ from sweep_tasks.scenario import fields as f
 from sweep_tasks.scenario.engines import LocalEngine, Sweep, SweepEngine
 from sweep_tasks.scenario.fields import Field, ScenarioWrite
 from sweep_tasks.scenario.outcomes import (
-    Accepted,
+    AcceptedRecord,
     CommitTimestamps,
     CurrentTime,
     Finished,
@@ -32,7 +32,7 @@ from sweep_tasks.scenario.outcomes import (
     Outcome,
     QueueRows,
     ReadValue,
-    Refused,
+    RefusedRecord,
     ScanTotals,
     ShardCount,
     StoredVersions,
@@ -69,7 +69,7 @@ class ScenarioClock:
     def advance(self, ms: int) -> None:
         self._now_ms += ms
 
-    def reach(self, wall_ms: int) -> None:
+    def advance_to(self, wall_ms: int) -> None:
         """Move forward to the time of a clock sample, never back."""
         self._now_ms = max(self._now_ms, wall_ms)
 
@@ -216,7 +216,7 @@ class Operations:
     def punch(self, wall_ms: int, ts: int) -> Outcome:
         self._clock_history.record(ClockSample(wall_ms, ts))
         self._issue(ts)
-        self._clock.reach(wall_ms)
+        self._clock.advance_to(wall_ms)
         return Ok()
 
     def advance(self, ms: int) -> Outcome:
@@ -336,7 +336,7 @@ def _check_commit(start: int, commit: int | None, also_aborted: bool) -> None:
 
 
 def _verdict(verdict: ProtectionVerdict) -> Outcome:
-    return Accepted() if verdict.accepted else Refused(verdict.earliest)
+    return AcceptedRecord() if verdict.accepted else RefusedRecord(verdict.earliest)
 
 
 LANGUAGE: dict[str, tuple[Callable[..., Outcome], dict[str, Field]]] = {

@@ -43,14 +43,14 @@ class CurrentTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedRecord:
     """A protection record was accepted or moved."""
 
     accepted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRecord:
     """A protection record was refused, with the earliest timestamp that can be protected."""
 
     earliest: int | None
@@ -113,7 +113,7 @@ class QueueRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedOperation:
     """An operation that failed and changed nothing."""
 
     error: str
@@ -121,7 +121,7 @@ class Failed:
     line: int
 
 
-Document: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, Any]
 """A JSON object."""
 Outcome: TypeAlias = (
     Ok
@@ -129,20 +129,20 @@ Outcome: TypeAlias = (
     | Finished
     | ReadValue
     | CurrentTime
-    | Accepted
-    | Refused
+    | AcceptedRecord
+    | RefusedRecord
     | SweepTotals
     | ScanTotals
     | StoredVersions
     | CommitTimestamps
     | ThresholdOutcome
     | QueueRows
-    | Failed
-    | Document
+    | FailedOperation
+    | JsonObject
 )
 """The outcome of `explain` is already a document."""
 
 
-def document(outcome: Outcome) -> Document:
+def document(outcome: Outcome) -> JsonObject:
     """Return an outcome as it is printed."""
     return outcome if isinstance(outcome, dict) else asdict(outcome)

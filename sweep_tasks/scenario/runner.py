@@ -12,7 +12,7 @@ from sweep_tasks.model import Cell
 from sweep_tasks.scenario.engines import SweepEngine
 from sweep_tasks.scenario.fields import checked
 from sweep_tasks.scenario.operations import LANGUAGE, Operations
-from sweep_tasks.scenario.outcomes import Document, Failed, Outcome, document
+from sweep_tasks.scenario.outcomes import FailedOperation, JsonObject, Outcome, document
 from sweep_tasks.store import StoreLocation, initialise_store
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.schema import TIMESTAMP
@@ -74,20 +74,20 @@ class UnknownOperation(SweepflowError):
 
 def run_scenario(
     lines: Iterable[str], store: Store, settings: Settings, engine: SweepEngine | None = None
-) -> Iterator[Document]:
+) -> Iterator[JsonObject]:
     """Yield one outcome, as a JSON document, for each line that is not blank. That of a failed operation has the key
     `error`. A store that was not created for scenarios is refused before the first line."""
     check_for_scenarios(store)
     return _outcomes(lines, Operations(store, settings, engine))
 
 
-def _outcomes(lines: Iterable[str], operations: Operations) -> Iterator[Document]:
+def _outcomes(lines: Iterable[str], operations: Operations) -> Iterator[JsonObject]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
                 outcome = _perform(operations, line)
             except SweepflowError as error:
-                outcome = Failed(error.code, str(error), number)
+                outcome = FailedOperation(error.code, str(error), number)
             yield document(outcome)
 
 

@@ -102,7 +102,7 @@ def understood(sstable: SSTable) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
-        problem = "its dump is not of the kind that Cassandra 5.0 prints"
+        problem = "its dump does not have the format that Cassandra 5.0 prints"
         raise SSTableUnreadable(sstable.data, problem, reason="unknown_dump") from None
 
 
@@ -111,7 +111,7 @@ def entries_of(sstable: SSTable, tools: Tools, key: str | None = None) -> Iterat
     check afterwards that it still exists."""
     with tempfile.TemporaryFile() as complaints:
         only = ["-k", key] if key is not None else []
-        command = sstable.reach.command([*tools.sstabledump, str(sstable.data), "-t", "-l", *only])
+        command = sstable.access.command([*tools.sstabledump, str(sstable.data), "-t", "-l", *only])
         process = _start_tool(command, complaints)
         whole = False
         try:

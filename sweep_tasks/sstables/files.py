@@ -45,7 +45,7 @@ class FileState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class NodeAccess:
     """How to run programs and read files on a node; without a prefix, on this machine."""
 
     prefix: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Reach:
         """A name that no file of another node has. It is stored, so it has a hash of the prefix and not the prefix."""
         return f"{sha256(shlex.join(self.prefix).encode()).hexdigest()[:16]}:{path}" if self.prefix else str(path)
 
-    def stands(self, files: Iterable[Path]) -> dict[Path, FileState]:
+    def states(self, files: Iterable[Path]) -> dict[Path, FileState]:
         """The states of those files that exist."""
         if self.prefix:
             return {each.path: each for each in self._find([*map(str, files)], "-maxdepth", "0")}
@@ -72,7 +72,7 @@ class Reach:
             wanted = [word for name in names for word in ("-o", "-name", f"*{name}")][1:]
             return self._find([str(folder)], "-mindepth", "2", "-maxdepth", "2", "-type", "f", "(", *wanted, ")")
         found = (file for name in names for file in folder.glob(f"*/*{name}"))
-        return list(self.stands(found).values())
+        return list(self.states(found).values())
 
     def read(self, file: Path, most: int) -> bytes | None:
         """The beginning of a file; None if it does not exist."""
@@ -90,7 +90,7 @@ class Reach:
         if not places:
             return []
         printed, _ = self._run(["find", *places, *tests, "-printf", _FOUND])
-        return [_stand(line) for line in printed.decode(errors="surrogateescape").splitlines() if line]
+        return [_state(line) for line in printed.decode(errors="surrogateescape").splitlines() if line]
 
     def _run(self, program: Sequence[str]) -> tuple[bytes, bool]:
         """Run a program on the node; returns its output, and whether all files it was given exist."""
@@ -122,7 +122,7 @@ class Reach:
         )
 
 
-HERE = Reach()
+HERE = NodeAccess()
 
 
 def _last_line(printed: bytes) -> str:
@@ -137,7 +137,7 @@ def _stat(file: Path) -> os.stat_result | None:
         return None
 
 
-def _stand(line: str) -> FileState:
+def _state(line: str) -> FileState:
     size, modified, path = line.split(" ", 2)
     seconds, _, rest = modified.partition(".")
     return FileState(Path(path), int(size), int(seconds) * 1_000_000_000 + int(f"{rest:0<9}"[:9]))
@@ -175,30 +175,30 @@ class SSTable:
     data: Path
     version: str
     generation: str
-    reach: Reach = HERE
+    access: NodeAccess = HERE
 
     @classmethod
-    def at(cls, data: Path, reach: Reach = HERE) -> Self:
+    def at(cls, data: Path, access: NodeAccess = HERE) -> Self:
         """The SSTable with this data file, which must be in a folder `<keyspace>/<table>-<id>/`."""
         data = data.absolute()
         if not (_NAME.fullmatch(data.name) and _FOLDER.fullmatch(data.parent.name)):
             raise BadValue(
                 "file", f"{data} is not the Data.db of an SSTable in the folder of its table; name one that is"
             )
-        found = cls.listed(data, reach)
+        found = cls.listed(data, access)
         found.check_format()
         return found
 
     @classmethod
-    def listed(cls, data: Path, reach: Reach = HERE) -> Self:
+    def listed(cls, data: Path, access: NodeAccess = HERE) -> Self:
         """The SSTable with this data file, which is in the folder of a table; its format is not checked."""
         name = _NAME.fullmatch(data.name)
         version, generation = (name["version"], name["generation"]) if name else ("", data.name)
-        return cls(data.parent.parent.name, data.parent.name.partition("-")[0], data, version, generation, reach)
+        return cls(data.parent.parent.name, data.parent.name.partition("-")[0], data, version, generation, access)
 
     def check_format(self) -> None:
         if self.version < OLDEST_VERSION and not self.data.name.endswith(f"-{_OTHER_FORMAT}-{DATA}"):
-            problem, command = "it has the format of an old Cassandra", "nodetool upgradesstables"
+            problem, command = "its format is older than that of Cassandra 4.0", "nodetool upgradesstables"
             raise SSTableUnreadable(self.data, problem, reason="old_format", command=command)
 
     def component(self, name: str) -> Path:
@@ -206,16 +206,16 @@ class SSTable:
 
     def read(self, component: str, most: int) -> bytes | None:
         """The beginning of a component; None if it does not exist."""
-        return self.reach.read(self.component(component), most)
+        return self.access.read(self.component(component), most)
 
     def identity(self) -> Identity:
-        found = self.reach.stands([self.data]).get(self.data)
+        found = self.access.states([self.data]).get(self.data)
         if found is None:
             raise SSTableGone(self.data)
         return self.identified(found)
 
-    def identified(self, stand: FileState) -> Identity:
-        return Identity(self.reach.label(self.data), self.generation, stand.size, stand.modified_ns)
+    def identified(self, state: FileState) -> Identity:
+        return Identity(self.access.label(self.data), self.generation, state.size, state.modified_ns)
 
     @property
     def qualified_table(self) -> str:
@@ -228,23 +228,23 @@ def sstables_of(data_folders: Iterable[Path], keyspace: str, table: str) -> list
 
 
 def sstables_in(
-    reach: Reach, data_folders: Iterable[Path], keyspace: str, tables: Container[str]
+    access: NodeAccess, data_folders: Iterable[Path], keyspace: str, tables: Container[str]
 ) -> dict[SSTable, Identity]:
     """All complete SSTables of some tables, ordered by name; without snapshots, backups and indexes, which are in
     deeper folders."""
-    found = (each for folder in data_folders for each in _complete(reach, folder.absolute() / keyspace, tables))
+    found = (each for folder in data_folders for each in _complete(access, folder.absolute() / keyspace, tables))
     return dict(sorted(found, key=lambda each: each[0].data))
 
 
-def _complete(reach: Reach, keyspace: Path, tables: Container[str]) -> Iterator[tuple[SSTable, Identity]]:
+def _complete(access: NodeAccess, keyspace: Path, tables: Container[str]) -> Iterator[tuple[SSTable, Identity]]:
     """TOC.txt is written last: without it the SSTable is being written or removed."""
-    stands = {each.path: each for each in reach.listed(keyspace, f"-{CONTENTS}", f"-{DATA}")}
-    for path, stand in stands.items():
+    states = {each.path: each for each in access.listed(keyspace, f"-{CONTENTS}", f"-{DATA}")}
+    for path, state in states.items():
         contents = path.with_name(path.name.removesuffix(DATA) + CONTENTS)
         folder = _FOLDER.fullmatch(path.parent.name)
-        if path.name.endswith(DATA) and contents in stands and folder and folder["table"] in tables:
-            sstable = SSTable.listed(path, reach)
-            yield sstable, sstable.identified(stand)
+        if path.name.endswith(DATA) and contents in states and folder and folder["table"] in tables:
+            sstable = SSTable.listed(path, access)
+            yield sstable, sstable.identified(state)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -72,7 +72,8 @@ def reading_of_partition(partition: DumpEntry) -> DeadParts:
 
 
 def reading_of_marker(marker: DumpEntry) -> DeadParts:
-    """An entry may be the end of one range and the start of the next: it is dropped when both may be."""
+    """Return the tombstones of a bound. It may be the end of one range and the start of the next: then it is dropped
+    when both may be."""
     deletions = [bound["deletion_info"] for bound in bounds_of(marker)]
     return DeadParts((max(map(_deleted, deletions)),), max(map(_written, deletions)))
 
@@ -131,30 +132,30 @@ def _deleted(info: DeletionInfo) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 
 _KEPT = 1_024
-Place = Callable[[int, int, DeadParts], None]
+OnEntry = Callable[[int, int, DeadParts], None]
 """Receives position, size and tombstones of each entry, in the order of the file."""
 
 
-class Placing:
-    """Passes each entry with its position and size to `place`."""
+class EntryPositions:
+    """Computes the position and the size of each entry, and passes both to `place`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: OnEntry) -> None:
         self._place = place
         self._start = 0
         self._first: DeadParts | None = None
         self._about = 0
-        self._behind: list[tuple[int, DeadParts]] = []
+        self._unplaced: list[tuple[int, DeadParts]] = []
         self._bytes_behind = 0
 
-    def at(self, position: int, reading: DeadParts, about: int) -> None:
+    def add_at(self, position: int, reading: DeadParts, about: int) -> None:
         """Add an entry with a position. `about`: its approximate size, used if the next position comes too late."""
         self.end(position)
         self._start, self._first, self._about = position, reading, about
 
-    def behind(self, size: int, reading: DeadParts) -> None:
-        self._behind.append((size, reading))
+    def add_without_position(self, size: int, reading: DeadParts) -> None:
+        self._unplaced.append((size, reading))
         self._bytes_behind += size
-        if len(self._behind) == _KEPT:
+        if len(self._unplaced) == _KEPT:
             self._flush(self._about)
 
     def end(self, position: int) -> None:
@@ -166,10 +167,10 @@ class Placing:
         if self._first is not None:
             self._place(self._start, own, self._first)
             self._start += own
-        for size, reading in self._behind:
+        for size, reading in self._unplaced:
             self._place(self._start, size, reading)
             self._start += size
-        self._first, self._about, self._behind, self._bytes_behind = None, 0, [], 0
+        self._first, self._about, self._unplaced, self._bytes_behind = None, 0, [], 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -217,7 +218,7 @@ def counted(dumped: Iterable[Dumped], chunks: Chunks, encoding: Encoding, versio
     count = _Count(chunks, encoding, version, now_s)
     for kind, entry in dumped:
         count.add(kind, entry)
-    return count.finished()
+    return count.finish()
 
 
 class _Count:
@@ -228,7 +229,7 @@ class _Count:
         self._encoding = encoding
         self._version = version
         self._expiry = Expiry(now_s)
-        self._placing = Placing(self._place)
+        self._positions = EntryPositions(self._place)
         self._piles: dict[int, dict[int, list[int]]] = {}
         self._ages: tuple[int, int] | None = None
         self._keys: tuple[str, str] | None = None
@@ -243,12 +244,12 @@ class _Count:
         if kind == PARTITION:
             self._open(entry)
         elif kind in _ROWS:
-            self._row(entry)
+            self._count_row(entry)
         else:
-            self._bound(entry)
+            self._count_bound(entry)
 
-    def finished(self) -> MeasuredFile:
-        self._placing.end(self._chunks.data_length)
+    def finish(self) -> MeasuredFile:
+        self._positions.end(self._chunks.data_length)
         self._close()
         runs = self._runs.found()
         first, last = self._keys or ("", "")
@@ -287,31 +288,31 @@ class _Count:
         self._deleted_partitions += bool(reading.deleted_s)
         self._buried += len(reading.deleted_s)
         self._before = head(self._version, len(key) // 2, bool(reading.deleted_s))
-        self._placing.at(_position(partition), reading, self._before)
+        self._positions.add_at(_position(partition), reading, self._before)
 
     def _close(self) -> None:
-        """The partition that was read up to here, if there was one."""
+        """Add up the partition that was read up to here, if there was one."""
         self._buries.add(self._token, self._buried)
         if self._longest_run:
             self._runs.add(PartitionRun(self._longest_run, self._token, self._last_deleted))
         self._run = self._longest_run = self._last_deleted = 0
 
-    def _row(self, row: DumpEntry) -> None:
+    def _count_row(self, row: DumpEntry) -> None:
         self._rows += 1
         reading = reading_of_row(row, self._expiry)
         self._before = self._encoding.row(row)
-        self._placing.at(_position(row), reading, self._before)
-        self._step(reading)
+        self._positions.add_at(_position(row), reading, self._before)
+        self._extend_run(reading)
 
-    def _bound(self, bound: DumpEntry) -> None:
+    def _count_bound(self, bound: DumpEntry) -> None:
         self._bounds += 1
         reading = reading_of_marker(bound)
         self._before = self._encoding.marker(bound, self._before)
-        self._placing.behind(self._before, reading)
-        self._step(reading)
+        self._positions.add_without_position(self._before, reading)
+        self._extend_run(reading)
 
-    def _step(self, reading: DeadParts) -> None:
-        """A reader steps over dead cells until it meets a live one."""
+    def _extend_run(self, reading: DeadParts) -> None:
+        """Add the dead cells of an entry to the current run. A reader steps over them until it meets a live one."""
         self._buried += len(reading.deleted_s)
         self._run = 0 if reading.alive else self._run + len(reading.deleted_s)
         self._longest_run = max(self._longest_run, self._run)
@@ -325,12 +326,13 @@ class _Count:
         self._ages = (min(first, self._ages[0]), max(last, self._ages[1])) if self._ages else (first, last)
         (start, part), *others = self._chunks.covered(position, 0 if reading.alive else size)
         for age in earlier:
-            self._pile(start, age, 1, 0, reading.written)
-        self._pile(start, last, 1, part, reading.written)  # the bytes are freed when the last tombstone may be dropped
+            self._add_to_pile(start, age, 1, 0, reading.written)
+        # The bytes are freed when the last tombstone may be dropped.
+        self._add_to_pile(start, last, 1, part, reading.written)
         for block, rest in others:
-            self._pile(block, last, 0, rest, reading.written)
+            self._add_to_pile(block, last, 0, rest, reading.written)
 
-    def _pile(self, block: int, age: int, tombstones: int, size: int, written: int) -> None:
+    def _add_to_pile(self, block: int, age: int, tombstones: int, size: int, written: int) -> None:
         piles = self._piles.setdefault(block, {})
         pile = piles.setdefault(age, [0, 0, written])
         pile[0] += tombstones

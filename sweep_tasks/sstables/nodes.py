@@ -13,7 +13,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.errors import NodetoolFailed, NodeUnreachable, NotFound, NotYet
 from sweep_tasks.processes import Needs, inherited_environment
 from sweep_tasks.sstables.dump import Tools, exception_in
-from sweep_tasks.sstables.files import DATA, Reach
+from sweep_tasks.sstables.files import DATA, NodeAccess
 from sweep_tasks.store.contract import chunks
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class AnswerNotUnderstood(NodetoolFailed):
 def no_tombstones(store: str) -> NotYet:
     """The error for a store that has no SSTables; `store` is the scheme of its address."""
     return NotYet(
-        f"store: {store} is not a Cassandra; deletes there leave no tombstones, so there is nothing to compact. "
+        f"store: {store} is not a Cassandra store; deletes there leave no tombstones, so there is nothing to compact. "
         "'sweepflow compaction vacuum' shrinks a SQLite file",
         store=store,
     )
@@ -60,7 +60,7 @@ def no_tombstones(store: str) -> NotYet:
 class Node:
     name: str
     data: tuple[Path, ...]
-    reach: Reach
+    access: NodeAccess
     tools: Tools
     nodetool_command: tuple[str, ...] = ("nodetool",)
     metadata_command: tuple[str, ...] = ("sstablemetadata",)
@@ -77,7 +77,7 @@ class Node:
         return cls(
             name=name,
             data=tuple(map(Path, given.data)),
-            reach=Reach(given.prefix, bool(given.remote_shell)),
+            access=NodeAccess(given.prefix, bool(given.remote_shell)),
             tools=Tools(given.sstabledump),
             nodetool_command=given.nodetool,
             metadata_command=given.sstablemetadata,
@@ -95,7 +95,7 @@ class Node:
     def _run(self, program: Sequence[str], what: str, timeout_s: int, quoted: bool = True) -> str:
         try:
             done = subprocess.run(  # noqa: S603
-                self.reach.command(program),
+                self.access.command(program),
                 env=inherited_environment(Needs.NODE_TOOL),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -106,7 +106,7 @@ class Node:
             )
         except OSError as error:
             problem = error.strerror or "it can't be started"
-            raise NodeUnreachable(self.reach.prefix, program[0], problem, reason="not_started") from error
+            raise NodeUnreachable(self.access.prefix, program[0], problem, reason="not_started") from error
         except subprocess.TimeoutExpired:
             message = f"node: {what} on {self.name} did not end within {timeout_s} s; check the node"
             raise ToolFailed(message, node=self.name, tool=what, reason="timeout") from None

@@ -29,7 +29,7 @@ from sweep_tasks.store.contract import PhysicalTable
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class FileThresholds:
     """A value equal to a threshold reaches it. Zero or less disables a threshold; without `eligible_share` all are
     disabled."""
 
@@ -52,17 +52,17 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdsByTable:
-    general: Thresholds
-    tables: Mapping[str, Thresholds]
+    general: FileThresholds
+    tables: Mapping[str, FileThresholds]
 
-    def of(self, table: str | None) -> Thresholds:
+    def of(self, table: str | None) -> FileThresholds:
         return self.general if table is None else self.tables.get(table, self.general)
 
 
 def thresholds_in(settings: Settings, tables: Iterable[PhysicalTable] = ()) -> ThresholdsByTable:
     """The thresholds of the settings. Tables may have their names in the store or in Cassandra; files have the
     latter."""
-    general = Thresholds(
+    general = FileThresholds(
         dense_tombstones=settings.compaction_dense_tombstones,
         dense_share=_exact(settings.compaction_dense_share),
         eligible_share=_exact(settings.compaction_eligible_share),
@@ -231,7 +231,7 @@ class Longest:
         return [run for *_, run in sorted(self._kept, reverse=True)]
 
 
-class Held(NamedTuple):
+class HeldRun(NamedTuple):
     """A run in one file at a moment."""
 
     token: int
@@ -259,7 +259,7 @@ class PartitionRuns:
         self._most = most
         self._kept: dict[int, Combined] = {}
 
-    def add(self, file: str, runs: Iterable[Held]) -> None:
+    def add(self, file: str, runs: Iterable[HeldRun]) -> None:
         for run in runs:
             new = Combined(run.token, run.longest, run.held, 1, file, run.longest)
             known = self._kept.get(run.token)
@@ -292,7 +292,7 @@ class Reads(StrEnum):
     FAILING = "failing"
 
 
-def reads_over(longest: int, thresholds: Thresholds) -> Reads:
+def reads_over(longest: int, thresholds: FileThresholds) -> Reads:
     if reaches_count(longest, thresholds.run_fail):
         return Reads.FAILING
     return Reads.WARNED if reaches_count(longest, thresholds.run_warn) else Reads.FINE

@@ -28,7 +28,7 @@ from sweep_tasks.sstables.tombstones import MeasuredFile
 # compaction that the engine is about to compact.
 # ---------------------------------------------------------------------------------------------------------------------
 
-Count = Annotated[StrictInt, Field(ge=0)]
+WholeNumber = Annotated[StrictInt, Field(ge=0)]
 Token = Annotated[StrictInt, Field(ge=LEAST_TOKEN, le=GREATEST_TOKEN)]
 Text = Annotated[StrictStr, Field(min_length=1)]
 
@@ -39,16 +39,16 @@ class StatisticsLine(BaseModel, defer_build=True):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: Text
-    blocks: list[tuple[Count, Count, Count]]
-    clean_blocks: Count = 0
+    blocks: list[tuple[WholeNumber, WholeNumber, WholeNumber]]
+    clean_blocks: WholeNumber = 0
     table: Text = ""
     pending: StrictBool = False
-    longest_run: Count = 0
-    tombstones: Count = 0
-    keys: Count = 0
+    longest_run: WholeNumber = 0
+    tombstones: WholeNumber = 0
+    keys: WholeNumber = 0
     first_token: Token = 0
     last_token: Token = 0
-    read_tombstones: Count = 0
+    read_tombstones: WholeNumber = 0
     proof: dict[str, Any] | None = None
 
     def statistics(self) -> FileStatistics:
@@ -122,17 +122,17 @@ class RepeatedFile(BadLine):
         self.earlier = earlier
 
 
-class BadJson(BadLine):
+class BadJsonLine(BadLine):
     code = "bad_json"
 
 
-class NotJson(BadJson):
+class NotJson(BadJsonLine):
     def __init__(self, line: int, error: json.JSONDecodeError) -> None:
         super().__init__(line, None, f"is not JSON: {error.msg} at column {error.colno}; {_REMEDY}", reason="not_json")
         self.column = error.colno
 
 
-class UnknownField(BadLine):
+class UnknownLineField(BadLine):
     code = "unknown_field"
 
     def __init__(self, line: int, name: str) -> None:
@@ -174,7 +174,7 @@ def _bad_line(at: int, error: ValidationError) -> BadLine:
     field, *place = found["loc"]
     name = str(field)
     if found["type"] == "extra_forbidden":
-        return UnknownField(at, name)
+        return UnknownLineField(at, name)
     if name == "blocks" and place:
         return _bad_block(at, found)
     if found["type"] == "missing":
@@ -235,15 +235,15 @@ def _fields(at: int, line: str) -> dict[str, Any]:
     except BadValue as error:
         field = _shortened(error.field)
         problem = "is given twice; give it once"
-        raise BadJson(at, field, problem, reason="duplicate", shown=ascii(field)) from error
+        raise BadJsonLine(at, field, problem, reason="duplicate", shown=ascii(field)) from error
     except json.JSONDecodeError as error:
         raise NotJson(at, error) from error
     except (ValueError, RecursionError) as error:
         problem = f"is not JSON that can be read: too many digits or brackets; {_REMEDY}"
-        raise BadJson(at, None, problem, reason="too_complex") from error
+        raise BadJsonLine(at, None, problem, reason="too_complex") from error
     if not isinstance(found, dict):
         problem = f"is not a JSON object; {_REMEDY}, with file and blocks"
-        raise BadJson(at, None, problem, reason="not_an_object")
+        raise BadJsonLine(at, None, problem, reason="not_an_object")
     return found
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, InstanceOf, PlainSe
 
 from sweep_tasks.errors import BadValue
 from sweep_tasks.sstables.files import Chunks, Identity, SSTable
-from sweep_tasks.sstables.statistics import Block, FileStatistics, Held, PartitionRun, Spread
+from sweep_tasks.sstables.statistics import Block, FileStatistics, HeldRun, PartitionRun, Spread
 from sweep_tasks.tables.deletions import TokenHistogram
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def _places(value: Any) -> Places:
     try:
         return value if isinstance(value, Places) else Places.of(*value)
     except (TypeError, OverflowError) as error:
-        raise ValueError("these are not places") from error
+        raise ValueError("not a list of ranges of the ring") from error
 
 
 StoredPlaces = Annotated[
@@ -244,7 +244,7 @@ class FileSummary(BaseModel, defer_build=True):
     droppable: int
     waiting: int
     droppable_from_s: int | None
-    runs: tuple[Held, ...]
+    runs: tuple[HeldRun, ...]
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"))
@@ -349,10 +349,10 @@ class SSTableStatistics:
         total = Total.of(pile for pile in self.measured.piles.get(number, ()) if self._may_be_dropped(pile))
         return Block(total.tombstones, min(total.bytes, size), size)
 
-    def _held(self, run: PartitionRun, waiting: int) -> Held:
+    def _held(self, run: PartitionRun, waiting: int) -> HeldRun:
         """A run no longer counts once gc_grace has passed for the youngest tombstone of its partition."""
         passed = run.last_deleted_s + self.gc_grace_s < self.now_s
-        return Held(run.token, run.longest, 0 if passed else min(run.longest, waiting))
+        return HeldRun(run.token, run.longest, 0 if passed else min(run.longest, waiting))
 
     def _piles(self) -> Iterator[Pile]:
         return (pile for piles in self.measured.piles.values() for pile in piles)

@@ -17,7 +17,7 @@ from sweep_tasks.errors import OutcomeUnknown, StoreUnavailable
 from sweep_tasks.model import TableRef
 from sweep_tasks.store.contract import Capabilities, ScanRange, Store
 
-Hook = Callable[["Call"], "Answer | None"]
+Hook = Callable[["StoreCall"], "HookAnswer | None"]
 
 
 class ProcessCrashed(BaseException):
@@ -29,7 +29,7 @@ class ProcessCrashed(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StoreCall:
     """One call of the contract: its name, its place in the sequence of calls, and its arguments."""
 
     name: str
@@ -38,7 +38,7 @@ class Call:
     perform: Callable[..., Any]
 
 
-class Answer(NamedTuple):
+class HookAnswer(NamedTuple):
     """The result that a hook returns to the caller instead of making the call."""
 
     result: Any
@@ -99,7 +99,7 @@ class FaultyStore(Store):
             raise ProcessCrashed(f"{name} was called by a process that has crashed")
         self.calls += 1
         perform = getattr(self.inner, name)
-        point = Call(name, self.calls, arguments, perform)
+        point = StoreCall(name, self.calls, arguments, perform)
         try:
             answer = self.before(point) if self.before else None
             result = perform(*arguments, **named) if answer is None else answer.result
@@ -133,17 +133,17 @@ class FaultyStore(Store):
 # --- faults ------------------------------------------------------------------------------------------
 
 
-def fail(call: Call) -> NoReturn:
+def fail(call: StoreCall) -> NoReturn:
     """Before the call: refuse it, so that it has no effect."""
     raise StoreUnavailable(f"store: {call.name} was refused")
 
 
-def lose_answer(call: Call) -> NoReturn:
+def lose_answer(call: StoreCall) -> NoReturn:
     """After the call: lose the response."""
     raise OutcomeUnknown(f"store: {call.name} was not answered in time")
 
 
-def crash(call: Call) -> NoReturn:
+def crash(call: StoreCall) -> NoReturn:
     """Before or after the call: crash the process."""
     raise ProcessCrashed(f"crashed at call {call.number}, {call.name}")
 
@@ -151,7 +151,7 @@ def crash(call: Call) -> NoReturn:
 def tear(keep: int) -> Hook:
     """Before the call: apply only the first `keep` items of a bulk call, and lose the response."""
 
-    def torn(call: Call) -> None:
+    def torn(call: StoreCall) -> None:
         *fixed, bulk = call.arguments
         call.perform(*fixed, _first(bulk, keep))
         raise OutcomeUnknown(f"store: {call.name} was not answered in time")
@@ -166,13 +166,13 @@ def miss_a_replica(reaches_the_others: bool) -> Hook:
     every replica are not affected.
     """
 
-    def missed(call: Call) -> Answer | None:
+    def missed(call: StoreCall) -> HookAnswer | None:
         if call.name != "delete_everywhere":
             return None
         if reaches_the_others:
             call.perform(*call.arguments)
         _, ranges = call.arguments
-        return Answer(list(ranges))
+        return HookAnswer(list(ranges))
 
     return missed
 
@@ -189,7 +189,7 @@ def on(name: str, nth: int, then: Hook, table: TableRef | None = None) -> Hook:
     """
     seen = 0
 
-    def hook(call: Call) -> Answer | None:
+    def hook(call: StoreCall) -> HookAnswer | None:
         nonlocal seen
         meant = call.name == name and (table is None or call.arguments[0] == table)
         seen += meant

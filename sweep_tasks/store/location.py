@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue, NotInitialised, StoreMissing
-from sweep_tasks.extras import extras_named
+from sweep_tasks.extras import name_missing_extra
 from sweep_tasks.store.cassandra.address import FORM, CassandraAddress
 from sweep_tasks.store.contract import Store
 from sweep_tasks.store.schema import SYSTEM_TABLES
@@ -179,7 +179,7 @@ def _parse_cassandra(rest: str) -> StoreLocation:
 
 def _open_cassandra(location: StoreLocation, settings: Settings, fresh_timestamps: FreshTimestamps) -> Store:
     # Importing the driver takes a third of a second. A command on SQLite must not wait for it.
-    with extras_named():
+    with name_missing_extra():
         from sweep_tasks.store.cassandra.store import CassandraStore
 
     assert location.cassandra is not None  # noqa: S101 (set by _parse_cassandra)
@@ -187,7 +187,7 @@ def _open_cassandra(location: StoreLocation, settings: Settings, fresh_timestamp
 
 
 def _initialise_cassandra(location: StoreLocation, settings: Settings) -> bool:
-    with extras_named():
+    with name_missing_extra():
         from sweep_tasks.store.cassandra.schema import initialise
 
     assert location.cassandra is not None  # noqa: S101 (set by _parse_cassandra)

@@ -26,7 +26,7 @@ from sweep_tasks.model import (
     Version,
     VersionRange,
 )
-from sweep_tasks.processes import in_each_process
+from sweep_tasks.processes import call_in_each_process
 from sweep_tasks.store.contract import DEFAULT_PAGE, EVERYWHERE, CellPage, Change, Page, ScanRange, Store, VersionPage
 
 Versions = dict[int, bytes]
@@ -83,7 +83,7 @@ class MemoryStore(Store):
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.contents: dict[TableRef, MemoryTable] = {}
-        in_each_process(self, MemoryStore._reset)
+        call_in_each_process(self, MemoryStore._reset)
 
     def _reset(self) -> None:
         """Replace the lock in a forked child, and rebuild indexes: another thread may have been changing a table."""

@@ -21,12 +21,12 @@ from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE
-from sweep_tasks.queue.parking import Parking, Why
+from sweep_tasks.queue.parking import HoldReason, Parking
 from sweep_tasks.queue.reader import QueueReader
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.rules import Entry, Marker, Plan, Removal, TableView, after_check, plan
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.tables.deletions import Kind, Tally
+from sweep_tasks.tables.deletions import DeleteKind, DeleteTally
 from sweep_tasks.transactions.outcomes import ABORTED
 
 log = structlog.get_logger(__name__)
@@ -43,7 +43,7 @@ class Applied:
     aborted: int = 0
     waiting: list[Entry] = field(default_factory=list)
     """Delete markers whose removal was not confirmed by every replica. They must be retried."""
-    deleted: Tally = field(default_factory=Tally)
+    deleted: DeleteTally = field(default_factory=DeleteTally)
     """Every tombstone and sentinel that was written, by token, if the store has a ring."""
 
 
@@ -61,17 +61,17 @@ class Actions:
         for table, cells in plan.sentinels.items():
             done.sentinels[table] = set(cells)
             self._do(self._store.add_sentinels, table, cells)
-            self._count(done, table, Kind.SENTINELS, cells)
+            self._count(done, table, DeleteKind.SENTINELS, cells)
         for table, ranges in plan.ranges.items():
             done.ranged[table] = {each.cell for each in ranges}
             self._do(self._store.delete_ranges, table, ranges)
-            self._count(done, table, Kind.RANGES, (each.cell for each in ranges))
+            self._count(done, table, DeleteKind.RANGES, (each.cell for each in ranges))
         for table, markers in plan.markers.items():
             self._remove_markers(table, markers, done)
         for table, versions in plan.exact.items():
             done.aborted += len(versions)
             self._do(self._store.delete_versions, table, versions)
-            self._count(done, table, Kind.VERSIONS, (cell for cell, _ in versions))
+            self._count(done, table, DeleteKind.VERSIONS, (cell for cell, _ in versions))
         if not self._dry_run:
             self._withdraw_sentinels(plan, tables)
         return done
@@ -88,7 +88,7 @@ class Actions:
             else:
                 done.ranged.setdefault(table, set()).add(each.entry.cell)
         for deleted in (markers, bare):
-            self._count(done, table, Kind.RANGES, (each.entry.cell for each in deleted))
+            self._count(done, table, DeleteKind.RANGES, (each.entry.cell for each in deleted))
         if unconfirmed or remaining:
             log.info(
                 "delete markers are waiting for unavailable replicas",
@@ -112,7 +112,7 @@ class Actions:
             log.info("skipped a table that was dropped during the sweep", table=str(table))
             return None
 
-    def _count(self, done: Applied, table: TableRef, kind: Kind, cells: Iterable[Cell]) -> None:
+    def _count(self, done: Applied, table: TableRef, kind: DeleteKind, cells: Iterable[Cell]) -> None:
         """Count what was written. Unconfirmed deletes count too, because some replicas have applied them."""
         tokens = None if self._dry_run else self._store.tokens(cell.row for cell in cells)
         if tokens:
@@ -156,7 +156,7 @@ class Actions:
 
 def delete_aborted(
     store: Store, view: SweepView, strategy: SweepStrategy, shard: int, progress: int, aborted: Collection[int]
-) -> Tally:
+) -> DeleteTally:
     """Delete versions of aborted transactions in the partition that the progress is in, and return what was written.
 
     An entry that is added below the progress is found as long as its transaction is undecided. If a reader rolls the
@@ -169,6 +169,6 @@ def delete_aborted(
     entries = [raw for raw in batch.entries if raw.start in aborted]
     readable, _ = view.decoded(entries, dict.fromkeys(aborted, ABORTED), strategy, shard)
     decided = plan(readable, strategy, view.tables, Protections.none(), 0)
-    paused = [entry for entry in decided.parked if entry.hold.why is Why.PAUSED]
+    paused = [entry for entry in decided.parked if entry.hold.why is HoldReason.PAUSED]
     Parking(store, TimestampService(store), strategy, shard).park(paused)
     return Actions(store, dry_run=False).apply(Plan(exact=decided.exact), view.tables).deleted

@@ -11,11 +11,11 @@ from sweep_tasks.clock import Clock
 from sweep_tasks.model import EVERYTHING, MAX_TS, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog, Tracker
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, HoldReason, ParkedEntry, Parking
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import Actions, Applied
 from sweep_tasks.sweep.rules import Entry, Plan, TableView, parked, plan
-from sweep_tasks.sweep.summary import Counted, Summary, written
+from sweep_tasks.sweep.summary import Summary, SweepCounts, written
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.transactions.outcomes import ABORTED
 
@@ -36,7 +36,7 @@ class Judge:
         clock: Clock,
         grace_s: int,
         summary: Summary,
-        counted: Counted,
+        counted: SweepCounts,
     ) -> None:
         self._strategy = strategy
         self._view = view
@@ -79,7 +79,9 @@ class Judge:
                 self._parking.remove(finished, page.as_of)
             read_on = self._may_be_due(under[-1], protections)
             after = under[-1].column() if read_on else self._parking.behind(hold)
-            judged += len(finished) if hold.why in (Why.PROTECTED, Why.RETENTION, Why.PAUSED) else 0
+            judged += (
+                len(finished) if hold.why in (HoldReason.PROTECTED, HoldReason.RETENTION, HoldReason.PAUSED) else 0
+            )
             after_page()
             if at_most and judged >= at_most:
                 return
@@ -109,7 +111,7 @@ class Judge:
             table = self._view.name_of(held.table_id)
             if table is None or table not in tables:
                 continue
-            if held.commit == ABORTED and held.hold.why is Why.GRACE:
+            if held.commit == ABORTED and held.hold.why is HoldReason.GRACE:
                 aborted.exact.setdefault(table, []).append((held.cell, held.start))
             else:
                 judged.append(Entry(table, held.table_id, held.cell, held.start, held.commit, held.delete))
@@ -137,13 +139,13 @@ class Judge:
         entry, and its table may have been given a retention after this sweep read the tables. Aborted writes are
         invisible to every reader, so they are due as soon as their grace period is over.
         """
-        if hold.why is Why.GRACE:
+        if hold.why is HoldReason.GRACE:
             return MAX_TS if hold.until_ms <= self._clock.now_ms() else _NEVER
-        if hold.why is Why.PROTECTED:
+        if hold.why is HoldReason.PROTECTED:
             return min(self._sweep_ts, protections.frees_below(hold.record, hold.record_ts))
         if hold.table_id and self._is_paused(hold.table_id):
             return _NEVER
-        own = self._own_horizon(hold.table_id) if hold.why is Why.RETENTION else None
+        own = self._own_horizon(hold.table_id) if hold.why is HoldReason.RETENTION else None
         return self._sweep_ts if own is None else min(own, self._sweep_ts)
 
     def _own_horizon(self, table_id: int) -> int | None:
@@ -158,10 +160,10 @@ class Judge:
         table: TableRef | None = self._view.name_of(table_id)
         return self._view.tables.get(table) if table else None
 
-    def _tables_for(self, why: Why) -> Mapping[TableRef, TableView]:
+    def _tables_for(self, why: HoldReason) -> Mapping[TableRef, TableView]:
         """Return the tables to judge entries of a hold with. Entries that wait for replicas are retried without a check
         of the stored versions: a read would not show versions that only an unavailable replica still holds."""
-        if why is not Why.REPLICAS:
+        if why is not HoldReason.REPLICAS:
             return self._view.tables
         return {table: view._replace(check_first=False, mark=0) for table, view in self._view.tables.items()}
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sweep_tasks.model import SENTINEL_TS, Cell, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Mode, Protection, Protections
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Why
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry
 from sweep_tasks.transactions.outcomes import ABORTED
 
 
@@ -100,9 +100,9 @@ def plan(
             result.parked.append(parked(entry, _until_resumed(entry)))
         elif entry.commit == ABORTED:
             result.exact.setdefault(entry.table, []).append((entry.cell, entry.start))
-            result.parked.append(parked(entry, Hold(Why.GRACE, until_ms=grace_until_ms)))
+            result.parked.append(parked(entry, Hold(HoldReason.GRACE, until_ms=grace_until_ms)))
         elif too_young(entry, view):
-            result.parked.append(parked(entry, Hold(Why.RETENTION, table_id=entry.table_id)))
+            result.parked.append(parked(entry, Hold(HoldReason.RETENTION, table_id=entry.table_id)))
         else:
             key = (entry.table_id, entry.cell, holder(entry, view, protections))
             current = acting.get(key)
@@ -169,7 +169,7 @@ def parked(entry: Entry, hold: Hold) -> ParkedEntry:
 
 
 def _until_resumed(entry: Entry) -> Hold:
-    return Hold(Why.PAUSED, table_id=entry.table_id)
+    return Hold(HoldReason.PAUSED, table_id=entry.table_id)
 
 
 def after_check(removal: Removal, versions: list[int]) -> tuple[list[VersionRange], bool]:
@@ -204,7 +204,7 @@ def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: Sweep
         result.parked.append(parked(entry, _until_resumed(entry)))
         return
     if held_by is not None:
-        hold = Hold(Why.PROTECTED, record=held_by.record, record_ts=held_by.ts)
+        hold = Hold(HoldReason.PROTECTED, record=held_by.record, record_ts=held_by.ts)
         result.parked.append(parked(entry, hold))
     removal = removal_for(entry, held_by, strategy, view)
     if removal is None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as model
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
-from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Act, Entry, Journal
+from sweep_tasks.journal.journal import QUARANTINED_ENTRIES, Act, Detail, Journal, JournalEntry
 from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.model import SweepStrategy, checked_timestamp
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -24,7 +27,7 @@ from sweep_tasks.sweep.horizon import Horizon, horizon_now, now_here
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.order import SweepOptions, SweepOrder
 from sweep_tasks.sweep.steps import ShardSweep
-from sweep_tasks.sweep.summary import IDLE, Counted, Summary
+from sweep_tasks.sweep.summary import IDLE, Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.activity import Activity
 from sweep_tasks.tables.deletions import Deletions
@@ -57,7 +60,8 @@ def record_sweep(
 ) -> Iterator[Act]:
     """Record a sweep of this process, whose settings were recorded before. If the intent can't be recorded, nothing is
     swept."""
-    with Journal(store, clock).record(SWEEP, about(horizons), **intent(settings, horizons, shards)) as act:
+    intent = SweepIntent.of(settings, horizons, shards)
+    with Journal(store, clock).record(SWEEP, about(horizons), **intent.details()) as act:
         yield act
 
 
@@ -65,35 +69,60 @@ def about(strategies: Collection[SweepStrategy]) -> str:
     return ", ".join(sorted(strategies))
 
 
-def intent(settings: Settings, horizons: Mapping[SweepStrategy, Horizon], shards: Collection[int]) -> dict[str, Any]:
-    return {
-        "horizons": {strategy.value: found.sweep_ts for strategy, found in horizons.items()},
-        "retentions_s": {strategy.value: retention_s(settings, strategy) for strategy in horizons},
-        "shards": sorted(shards),
-    }
+@model(frozen=True, config=ConfigDict(defer_build=True))
+class SweepIntent:
+    """What a run is going to sweep, as its entry in the journal says it."""
 
+    horizons: dict[SweepStrategy, int]
+    """The sweep timestamp of each strategy."""
+    retentions_s: dict[SweepStrategy, int]
+    shards: tuple[int, ...]
 
-def covers(entry: Entry | None, settings: Settings, strategy: SweepStrategy, shard: int) -> bool:
-    """Return whether the intent of a run says what a process with these settings would do to a shard: a process reads
-    its own settings, and may have other ones than the process that recorded the intent."""
-    if entry is None or entry.what != SWEEP or entry.intent is not None:
-        return False
-    shards, recorded = entry.details.get("shards", ()), entry.details.get("retentions_s", {}).get(strategy.value)
-    return shard in shards and recorded is not None and recorded <= retention_s(settings, strategy)
+    @classmethod
+    def of(cls, settings: Settings, horizons: Mapping[SweepStrategy, Horizon], shards: Collection[int]) -> SweepIntent:
+        return cls(
+            {strategy: found.sweep_ts for strategy, found in horizons.items()},
+            {strategy: retention_s(settings, strategy) for strategy in horizons},
+            tuple(sorted(shards)),
+        )
+
+    def details(self) -> dict[str, Detail]:
+        """Return the details of the entry. `parse` is the inverse."""
+        return {
+            "horizons": {strategy.value: ts for strategy, ts in self.horizons.items()},
+            "retentions_s": {strategy.value: seconds for strategy, seconds in self.retentions_s.items()},
+            "shards": self.shards,
+        }
+
+    @classmethod
+    def parse(cls, entry: JournalEntry) -> SweepIntent | None:
+        """Return None if the entry is not the intent of a sweep. An order may name any entry, and anyone who can write
+        to the store can put anything into one."""
+        if entry.what != SWEEP or entry.intent is not None:
+            return None
+        try:
+            return TypeAdapter(cls).validate_python(entry.details)
+        except ValidationError:
+            return None
+
+    def covers(self, settings: Settings, strategy: SweepStrategy, shard: int) -> bool:
+        """Return whether this says what a process with these settings would do to a shard: a process reads its own
+        settings, and may have other ones than the process that recorded the intent."""
+        recorded = self.retentions_s.get(strategy)
+        return shard in self.shards and recorded is not None and recorded <= retention_s(settings, strategy)
 
 
 def retention_s(settings: Settings, strategy: SweepStrategy | None) -> int:
     return settings.retention_s if strategy is SweepStrategy.CONSERVATIVE else 0
 
 
-def outcome(summaries: Collection[Summary]) -> dict[str, Any]:
+def outcome(summaries: Collection[Summary]) -> dict[str, Detail]:
     """Return the details of the outcome: the sum over the shards. A shard without a summary did not finish."""
     swept_to: dict[str, int] = {}
     for each in summaries:
         swept_to[each.strategy.value] = max(each.sweep_ts, swept_to.get(each.strategy.value, 0))
-    return {"swept_to": swept_to, "shards": len(summaries)} | {
-        name: sum(getattr(each, name) for each in summaries) for name in _COUNTS
-    }
+    done: dict[str, Detail] = {"swept_to": swept_to, "shards": len(summaries)}
+    return done | {name: sum(getattr(each, name) for each in summaries) for name in _COUNTS}
 
 
 class Sweeper:
@@ -213,7 +242,7 @@ def _retry(store: Store, settings: Settings, clock: Clock, entries: list[Quarant
     outcomes = CommitTable(store).abort([entry.start for entry in entries if entry.start is not None])
     readable, unreadable = view.decoded(raw, outcomes, strategy, shard)
     parking = Parking(store, TimestampService(store), strategy, shard)
-    counted = Counted()
+    counted = SweepCounts()
     judge = Judge(store, strategy, view, parking, clock, settings.grace_s, summary, counted)
     judge.judge(readable, ProtectionCatalog(store).protections())
     Deletions(store).add(counted.deleted, clock.now_ms())

@@ -18,18 +18,18 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sweep_tasks.clock import Clock
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.model import SweepStrategy, TableRef
-from sweep_tasks.processes import collected_seldom
+from sweep_tasks.processes import collect_garbage_seldom
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE, fine
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.engine import B, Engine, InProcess, S
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import SweepOptions
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.work import ShardWork
-from sweep_tasks.tables.activity import Written
+from sweep_tasks.tables.activity import WriteCounts
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions.outcomes import ABORTED
 
@@ -55,34 +55,36 @@ class ShardSweep:
         horizon: Horizon,
         clock: Clock,
         options: SweepOptions | None = None,
-        counted: Counted | None = None,
+        counted: SweepCounts | None = None,
         engine: Callable[[ShardWork], Engine[Any, Any]] = InProcess,
     ) -> None:
-        self._work = ShardWork(store, strategy, shard, horizon, clock, options or SweepOptions(), counted or Counted())
+        self._work = ShardWork(
+            store, strategy, shard, horizon, clock, options or SweepOptions(), counted or SweepCounts()
+        )
         self._engine: Engine[Any, Any] = engine(self._work)
         self._pauses = Pauses(store)
 
     @property
-    def written(self) -> Mapping[TableRef, Written]:
+    def written(self) -> Mapping[TableRef, WriteCounts]:
         """Return the writes that the run has judged, by table."""
         return self._work.counted.written
 
     def run(self) -> Summary:
-        with at_work(strategy=self._work.strategy.value, shard=self._work.shard), collected_seldom():
+        with bind_log_names(strategy=self._work.strategy.value, shard=self._work.shard), collect_garbage_seldom():
             return self._paused() if self._everything_is_paused() else self._sweep(self._engine)
 
     def _sweep(self, engine: Engine[B, S]) -> Summary:
         work = self._work
-        with work.timed("publish"):
+        with work.time_phase("publish"):
             work.publish()
-        with work.timed("parked"):
+        with work.time_phase("parked"):
             engine.rejudge_parked()
         protections = work.read_protections()
         begin = work.read_progress()
-        with work.timed("late"):
+        with work.time_phase("late"):
             for late in engine.late(begin, protections):
                 self._sweep_late(engine, late, begin, protections)
-        with work.timed("queue"):
+        with work.time_phase("queue"):
             self._finish_current_partition(engine, begin)
             batches = engine.batches(begin, protections)
             for batch in batches:
@@ -147,12 +149,12 @@ class ShardSweep:
         """Do what `run` does for a shard that has nothing to do: advance the progress, without an engine. Return None
         if there is work; then only the threshold was raised."""
         work = self._work
-        with at_work(strategy=work.strategy.value, shard=work.shard):
+        with bind_log_names(strategy=work.strategy.value, shard=work.shard):
             if self._everything_is_paused():
                 return self._paused()
-            with work.timed("publish"):
+            with work.time_phase("publish"):
                 work.publish()
-            with work.timed("queue"):
+            with work.time_phase("queue"):
                 if self._has_work(work.read_progress()):
                     return None
                 work.advance(work.horizon.sweep_ts - 1)

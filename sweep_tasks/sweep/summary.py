@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.sweep.rules import Entry
-from sweep_tasks.tables.activity import NONE, Written
-from sweep_tasks.tables.deletions import Tally
+from sweep_tasks.tables.activity import NONE, WriteCounts
+from sweep_tasks.tables.deletions import DeleteTally
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What a sweep of one shard did. Between processes and in an XCom it is one JSON document.
@@ -70,16 +70,16 @@ def _validator() -> TypeAdapter[Summary]:
     return TypeAdapter(Summary)
 
 
-def written(entries: Collection[Entry]) -> dict[TableRef, Written]:
+def written(entries: Collection[Entry]) -> dict[TableRef, WriteCounts]:
     """Count the cells that were written or deleted, by table: each cell once, as its latest entry left it."""
     latest: dict[tuple[TableRef, Cell], Entry] = {}
     for entry in entries:
         known = latest.get((entry.table, entry.cell))
         if known is None or entry.start > known.start:
             latest[entry.table, entry.cell] = entry
-    found: dict[TableRef, Written] = {}
+    found: dict[TableRef, WriteCounts] = {}
     for (table, _), entry in latest.items():
-        found[table] = found.get(table, NONE).plus(Written(not entry.delete, entry.delete))
+        found[table] = found.get(table, NONE).plus(WriteCounts(not entry.delete, entry.delete))
     return found
 
 
@@ -101,16 +101,16 @@ class DistinctCells:
 
 
 @dataclass(slots=True)
-class Counted:
+class SweepCounts:
     """What a sweep counts: distinct cells over all shards of one operation, the entries judged of each table, and every
     write to the store."""
 
     ranged: DistinctCells = field(default_factory=DistinctCells)
     sentinels: DistinctCells = field(default_factory=DistinctCells)
-    written: dict[TableRef, Written] = field(default_factory=dict)
-    deleted: Tally = field(default_factory=Tally)
+    written: dict[TableRef, WriteCounts] = field(default_factory=dict)
+    deleted: DeleteTally = field(default_factory=DeleteTally)
 
-    def add_written(self, found: Mapping[TableRef, Written]) -> None:
+    def add_written(self, found: Mapping[TableRef, WriteCounts]) -> None:
         for table, more in found.items():
             self.written[table] = self.written.get(table, NONE).plus(more)
 

@@ -26,7 +26,7 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.order import Spending, SweepOptions
-from sweep_tasks.sweep.summary import Counted, Reached, Summary
+from sweep_tasks.sweep.summary import Reached, Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.deletions import Deletions
 from sweep_tasks.transactions.outcomes import CommitTable
@@ -48,7 +48,7 @@ class ShardWork:
         horizon: Horizon,
         clock: Clock,
         options: SweepOptions,
-        counted: Counted,
+        counted: SweepCounts,
     ) -> None:
         self.store = store
         self.strategy = strategy
@@ -178,7 +178,7 @@ class ShardWork:
         )  # fmt: skip
 
     @contextmanager
-    def timed(self, phase: str, *, within: bool = False) -> Iterator[None]:
+    def time_phase(self, phase: str, *, within: bool = False) -> Iterator[None]:
         """Add up the seconds of a phase, or of a part `within` the current phase."""
         if not within:
             self.phase = phase

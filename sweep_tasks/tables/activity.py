@@ -19,20 +19,20 @@ from sweep_tasks.store.schema import LEGACY_SWEEPS, scan_row
 _LAST_SCAN = b"last scan"
 
 
-class Written(NamedTuple):
+class WriteCounts(NamedTuple):
     """The number of cells that were written and deleted."""
 
     writes: int = 0
     deletes: int = 0
 
-    def plus(self, other: Written) -> Written:
-        return Written(self.writes + other.writes, self.deletes + other.deletes)
+    def plus(self, other: WriteCounts) -> WriteCounts:
+        return WriteCounts(self.writes + other.writes, self.deletes + other.deletes)
 
-    def since(self, before: Written) -> Written:
-        return Written(max(0, self.writes - before.writes), max(0, self.deletes - before.deletes))
+    def since(self, before: WriteCounts) -> WriteCounts:
+        return WriteCounts(max(0, self.writes - before.writes), max(0, self.deletes - before.deletes))
 
 
-NONE = Written()
+NONE = WriteCounts()
 
 
 class Activity:
@@ -41,27 +41,27 @@ class Activity:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, strategy: SweepStrategy, shard: int, found: Mapping[TableRef, Written]) -> None:
+    def add(self, strategy: SweepStrategy, shard: int, found: Mapping[TableRef, WriteCounts]) -> None:
         """Add what one run of a shard has judged, with one update for each table."""
         for table, more in found.items():
             self._add(Cell(_row(table), b"%s %d" % (strategy.value.encode(), shard)), more)
 
-    def _add(self, cell: Cell, more: Written) -> None:
+    def _add(self, cell: Cell, more: WriteCounts) -> None:
         self._store.update(LEGACY_SWEEPS, cell, lambda current: _bytes(_written(current).plus(more)))
 
-    def ever(self, table: TableRef) -> Written:
+    def ever(self, table: TableRef) -> WriteCounts:
         """Return all that was counted up to now."""
         return self._counts([table])[table][0]
 
-    def record_scan(self, table: TableRef, ever: Written) -> None:
+    def record_scan(self, table: TableRef, ever: WriteCounts) -> None:
         """Record a complete scan. `ever` is the count when the scan began: it may miss what was written since."""
         self._store.update(LEGACY_SWEEPS, Cell(_row(table), _LAST_SCAN), lambda _: _bytes(ever))
 
-    def since_last_scan(self, tables: Collection[TableRef]) -> dict[TableRef, Written]:
+    def since_last_scan(self, tables: Collection[TableRef]) -> dict[TableRef, WriteCounts]:
         """Return what was counted since the last scan of each table."""
         return {table: total.since(before) for table, (total, before) in self._counts(tables).items()}
 
-    def _counts(self, tables: Collection[TableRef]) -> dict[TableRef, tuple[Written, Written]]:
+    def _counts(self, tables: Collection[TableRef]) -> dict[TableRef, tuple[WriteCounts, WriteCounts]]:
         """Return for each table the sum over all shards, and the sum at its last scan."""
         rows = {_row(table): table for table in tables}
         totals = dict.fromkeys(tables, NONE)
@@ -78,12 +78,12 @@ def _row(table: TableRef) -> bytes:
     return scan_row(b"written", table)
 
 
-def _bytes(found: Written) -> bytes:
+def _bytes(found: WriteCounts) -> bytes:
     return var_long(found.writes) + var_long(found.deletes)
 
 
-def _written(value: bytes | None) -> Written:
+def _written(value: bytes | None) -> WriteCounts:
     if value is None:
         return NONE
     writes, at = read_var_long(value)
-    return Written(writes, read_var_long(value, at)[0])
+    return WriteCounts(writes, read_var_long(value, at)[0])

@@ -13,8 +13,8 @@ table, nothing is deleted and no mark is set.
 
 A change of strategy is one change of the table's metadata. The threshold of the old strategy applies to readers and
 writers forever, and versions that no queue entry refers to are recorded as a scan that is due. A timestamp taken
-*after* the change defines how far that scan must go. If the process dies in between, the scan has no timestamp, and any
-process may add it later.
+*after* the change is the one that the scan must reach. If the process dies in between, the scan has no timestamp, and
+any process may add it later.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sweep_tasks.store.schema import LEGACY_SWEEPS, SCAN_ROWS, scan_row
 _COUNT_PAGE = 10_000
 
 
-class Count(NamedTuple):
+class TableCount(NamedTuple):
     """The number of cells and versions in a table."""
 
     cells: int
@@ -207,7 +207,7 @@ class Catalog:
         """Return the metadata and the thresholds of one table."""
         return self._thresholds.of_tables([table])[table]
 
-    def count(self, table: TableRef) -> Count:
+    def count(self, table: TableRef) -> TableCount:
         """Count the cells and versions of a table by reading all of it."""
         cells = versions = 0
         last = None
@@ -215,7 +215,7 @@ class Catalog:
             cells += cell != last
             versions += 1
             last = cell
-        return Count(cells, versions)
+        return TableCount(cells, versions)
 
     def truncate(self, table: TableRef, force: bool = False) -> None:
         """Remove everything that started before now; later writes stay.
@@ -259,7 +259,7 @@ class Catalog:
             if self._decide(table, announced, decided):
                 return decided
         raise StoreBusy(
-            f"table: {table} could not be truncated or dropped, others rolled it back "
+            f"table: {table} could not be truncated or dropped: other processes rolled it back "
             f"{retries.EMPTIED_TABLE.attempts} times; retry, or "
             "raise the setting emptying_wait_s",
             reason="emptying",

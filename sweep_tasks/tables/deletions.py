@@ -33,7 +33,7 @@ MOST_RANGES = 512
 """Token ranges per table and kind: a few kilobytes as text, and fine enough to show a row with constant deletes."""
 
 
-class Kind(StrEnum):
+class DeleteKind(StrEnum):
     """What a delete writes to the store."""
 
     RANGES = "ranges"
@@ -44,14 +44,14 @@ class Kind(StrEnum):
     """Sentinels: no tombstones, but a compaction merges them."""
 
 
-TOMBSTONES = (Kind.RANGES, Kind.VERSIONS)
+TOMBSTONES = (DeleteKind.RANGES, DeleteKind.VERSIONS)
 
 
 class TableTally:
     """The deletes of one table, by kind."""
 
     def __init__(self) -> None:
-        self.by_kind = {kind: TokenHistogram(MOST_RANGES) for kind in Kind}
+        self.by_kind = {kind: TokenHistogram(MOST_RANGES) for kind in DeleteKind}
 
     @property
     def tombstones(self) -> int:
@@ -74,9 +74,9 @@ class TableTally:
         return self._of_kinds(lambda kind: self.by_kind[kind].within(first_token, last_token))
 
     @classmethod
-    def _of_kinds(cls, counts: Callable[[Kind], TokenHistogram]) -> Self:
+    def _of_kinds(cls, counts: Callable[[DeleteKind], TokenHistogram]) -> Self:
         result = cls()
-        result.by_kind = {kind: counts(kind) for kind in Kind}
+        result.by_kind = {kind: counts(kind) for kind in DeleteKind}
         return result
 
     def document(self) -> dict[str, Any]:
@@ -85,11 +85,11 @@ class TableTally:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         result = cls()
-        result.by_kind |= {Kind(kind): TokenHistogram.of(counts) for kind, counts in document.items()}
+        result.by_kind |= {DeleteKind(kind): TokenHistogram.of(counts) for kind, counts in document.items()}
         return result
 
 
-class Tally:
+class DeleteTally:
     """The deletes of one task, by table."""
 
     def __init__(self) -> None:
@@ -101,17 +101,17 @@ class Tally:
     def __iter__(self) -> Iterator[tuple[TableRef, TableTally]]:
         return iter(self._tables.items())
 
-    def add(self, table: TableRef, kind: Kind, tokens: list[int]) -> None:
+    def add(self, table: TableRef, kind: DeleteKind, tokens: list[int]) -> None:
         if tokens:
             self._of(table).by_kind[kind].add_all(tokens)
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: DeleteTally) -> None:
         for table, counts in other:
             self._of(table).merge(counts)
 
-    def take(self) -> Tally:
+    def take(self) -> DeleteTally:
         """Return what was counted so far, and start again at zero."""
-        counted = Tally()
+        counted = DeleteTally()
         counted._tables, self._tables = self._tables, {}
         return counted
 
@@ -163,7 +163,7 @@ class Deletions:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, tally: Tally, now_ms: int) -> None:
+    def add(self, tally: DeleteTally, now_ms: int) -> None:
         """Add the counts of a sweep. A failure is only logged: missing statistics must not stop a sweep."""
         for table, counts in tally:
             try:
@@ -350,9 +350,9 @@ class TokenHistogram:
         return found
 
     def dense_ranges(self, at_least: int, bits: int = 16) -> list[DeletedRange]:
-        """Return the parts of the ring, of 2**bits, with at least so many deletes; adjacent parts are merged.
+        """Split the ring into 2**bits parts, and return those with `at_least` deletes or more; neighbours are merged.
 
-        With `at_least` of zero or less there are none. A histogram that is coarser uses its own ranges.
+        Return nothing if `at_least` is zero or less. A coarser histogram uses its own ranges.
         """
         seen_at = min(bits, self._bits)
         counts = _coarser(self._deleted, self._bits - seen_at)

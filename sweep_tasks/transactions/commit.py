@@ -14,7 +14,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import CommitUnknown, NotFound, StoreError, TransactionAborted, WriteConflict
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, ConflictHandling, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.metrics import counted
+from sweep_tasks.protection.metrics import count_call
 from sweep_tasks.protection.records import Record
 from sweep_tasks.store.contract import Store
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable, Writers
@@ -45,7 +45,7 @@ class TransactionProtections:
 
     def protect(self, record: Record) -> None:
         wanted = replace(record, transaction=self._start)
-        with counted("protect"), self._catalog.record_protect(wanted):
+        with count_call("protect"), self._catalog.record_protect(wanted):
             created = self._catalog.begin(wanted)
             self._created.append(created)
             self._check(created)
@@ -66,7 +66,7 @@ class TransactionProtections:
         A sweep that publishes later reads the records later.
         """
         for record_id in self._to_release:
-            with counted("release"):
+            with count_call("release"):
                 self._announced.append(self._catalog.announce_release(record_id, self._start))
         for created in self._created:
             self._check(created)

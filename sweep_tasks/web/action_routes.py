@@ -20,7 +20,7 @@ from sweep_tasks.diagnosis.held_back import HeldBack
 from sweep_tasks.errors import BadValue
 from sweep_tasks.journal.actors import checked_reason
 from sweep_tasks.journal.journal import QUARANTINED_ENTRIES
-from sweep_tasks.metrics.samples import take_sample, tallied_operations
+from sweep_tasks.metrics.samples import take_sample, tally_operations_in_block
 from sweep_tasks.metrics.tally import PAGE, TaskAttempt
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.orchestration.form import checked_shards, chosen
@@ -33,9 +33,16 @@ from sweep_tasks.sweep.run import retry_quarantined
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import EVERYTHING, Pauses, named
 from sweep_tasks.texts import checked_id, printable
-from sweep_tasks.web.actions import Action, Reason, opened_store, perform, perform_in_airflow, render_form
+from sweep_tasks.web.actions import (
+    Action,
+    ReasonField,
+    borrow_store_briefly,
+    perform,
+    perform_in_airflow,
+    render_form,
+)
 from sweep_tasks.web.as_user import Airflow
-from sweep_tasks.web.rights import ACTION, RELEASE, FormNumber, Token, may_act, may_release
+from sweep_tasks.web.rights import ACTION, RELEASE, FormNumber, FormToken, may_act, may_release
 
 router = APIRouter(tags=["actions"])
 
@@ -48,7 +55,7 @@ _LONGEST_ABOUT = 100
 @router.get("/sweeps/new", dependencies=[Depends(may_act)])
 async def sweep_form(
     request: Request,
-    token: Token,
+    token: FormToken,
     airflow: Airflow,
     strategy: SweepStrategy | None = None,
     shards: str = "",
@@ -75,7 +82,7 @@ async def start_sweep(
     shards: Annotated[str, Form()] = "",
     dry_run: Annotated[bool, Form()] = False,
     run: Annotated[str, Form()] = "",
-    reason: Reason = "",
+    reason: ReasonField = "",
 ) -> Response:
     """Start a run. The reason is also the note of the run. The form contains the run id, so Airflow starts only one."""
     names = [strategy.value for strategy in strategies or ()]
@@ -105,15 +112,15 @@ What = Annotated[str, Form()]
 
 
 @router.get("/pauses/new", dependencies=[Depends(may_act)])
-def pause_form(request: Request, token: Token) -> Response:
-    with opened_store() as (store, _):
+def pause_form(request: Request, token: FormToken) -> Response:
+    with borrow_store_briefly() as (store, _):
         everything, paused = Pauses(store).current()
         tables = [str(table) for table in sorted(Catalog(store).list()) if table not in paused]
     return render_form(request, token, "pause", {"tables": tables, "everything": everything is None})
 
 
 @router.post("/pauses", dependencies=ACTION)
-def pause(request: Request, user: GetUserDep, form: FormNumber, what: What, reason: Reason = "") -> Response:
+def pause(request: Request, user: GetUserDep, form: FormNumber, what: What, reason: ReasonField = "") -> Response:
     table = _table(what)
 
     def operation(store: Store, _: Settings) -> str:
@@ -124,8 +131,8 @@ def pause(request: Request, user: GetUserDep, form: FormNumber, what: What, reas
 
 
 @router.get("/pauses/resume", dependencies=[Depends(may_act)])
-def resume_form(request: Request, token: Token, what: str) -> Response:
-    with opened_store() as (store, _):
+def resume_form(request: Request, token: FormToken, what: str) -> Response:
+    with borrow_store_briefly() as (store, _):
         everything, tables = Pauses(store).current()
     table = _table(what)
     existing = everything if table is None else tables.get(table)
@@ -133,7 +140,7 @@ def resume_form(request: Request, token: Token, what: str) -> Response:
 
 
 @router.post("/pauses/resume", dependencies=ACTION)
-def resume(request: Request, user: GetUserDep, form: FormNumber, what: What, reason: Reason = "") -> Response:
+def resume(request: Request, user: GetUserDep, form: FormNumber, what: What, reason: ReasonField = "") -> Response:
     table = _table(what)
 
     def operation(store: Store, _: Settings) -> str:
@@ -154,8 +161,8 @@ _LONGEST_S = 3.0
 
 
 @router.get("/protections/release", dependencies=[Depends(may_release)])
-def release_form(request: Request, token: Token, id: str) -> Response:  # noqa: A002
-    with opened_store() as (store, settings):
+def release_form(request: Request, token: FormToken, id: str) -> Response:  # noqa: A002
+    with borrow_store_briefly() as (store, settings):
         catalog = ProtectionCatalog(store, settings)
         record = catalog.get(checked_id("id", id))
         held_back = HeldBack(store, _MOST_HELD, longest_s=_LONGEST_S)
@@ -172,12 +179,12 @@ def release(
     form: FormNumber,
     id: Annotated[str, Form()],  # noqa: A002
     version: Annotated[int, Form()],
-    reason: Reason = "",
+    reason: ReasonField = "",
 ) -> Response:
     """Release a record in the version that was shown. A record that was changed since then is not released."""
 
     def operation(store: Store, settings: Settings) -> str:
-        with tallied_operations(store, SystemClock(), TaskAttempt(PAGE, secrets.token_hex(8), "release")):
+        with tally_operations_in_block(store, SystemClock(), TaskAttempt(PAGE, secrets.token_hex(8), "release")):
             ProtectionCatalog(store, settings).release(id, version)
         return f"{id} is released; the next sweeps remove what it alone held back"
 
@@ -191,12 +198,12 @@ MOST_RETRIED = 2_000
 
 
 @router.get("/quarantine/retry", dependencies=[Depends(may_act)])
-def retry_form(request: Request, token: Token) -> Response:
+def retry_form(request: Request, token: FormToken) -> Response:
     return render_form(request, token, "retry", {"most": MOST_RETRIED})
 
 
 @router.post("/quarantine/retry", dependencies=ACTION)
-def retry(request: Request, user: GetUserDep, form: FormNumber, reason: Reason = "") -> Response:
+def retry(request: Request, user: GetUserDep, form: FormNumber, reason: ReasonField = "") -> Response:
     """Retry quarantined entries, and take a sample, so that the page shows what is left."""
 
     def operation(store: Store, settings: Settings) -> str:

@@ -13,18 +13,18 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import RedirectResponse
 
 from sweep_tasks.config import Settings, load_settings
-from sweep_tasks.connections import borrowed_store
+from sweep_tasks.connections import borrow_store
 from sweep_tasks.errors import SweepflowError
 from sweep_tasks.journal.actors import MOST_CHARACTERS, acting_for, checked_reason
-from sweep_tasks.journal.journal import Act, Entry, Journal
+from sweep_tasks.journal.journal import Act, Journal, JournalEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.web.rendering import home, rendered
-from sweep_tasks.web.rights import Claim, Message, act_once, signed
+from sweep_tasks.web.rights import FormClaim, Message, act_once, signed
 
 LONGEST_S = 5.0
 """The longest time that the store may take for one answer."""
 
-Reason = Annotated[str, Form()]
+ReasonField = Annotated[str, Form()]
 
 
 class Action(NamedTuple):
@@ -35,15 +35,15 @@ class Action(NamedTuple):
     reason: str
 
 
-Operation = Callable[[Store, Settings], str]
+ActionFunction = Callable[[Store, Settings], str]
 """Carries out an action, and returns a sentence about the result."""
 
 
 @contextmanager
-def opened_store() -> Iterator[tuple[Store, Settings]]:
+def borrow_store_briefly() -> Iterator[tuple[Store, Settings]]:
     """Borrow a connection to the store that the settings name now, with short timeouts."""
     settings = _with_short_timeouts(load_settings())
-    with borrowed_store(settings) as store:
+    with borrow_store(settings) as store:
         yield store, settings
 
 
@@ -59,13 +59,13 @@ def render_form(request: Request, token: str, question: str, values: Mapping[str
     return rendered(request, f"{question}.html", {"token": token, "longest": MOST_CHARACTERS, **values})
 
 
-def perform(request: Request, user: BaseUser, form: str, action: Action, operation: Operation) -> Response:
+def perform(request: Request, user: BaseUser, form: str, action: Action, operation: ActionFunction) -> Response:
     """Carry out an action under the user's name and reason, then redirect to the page.
 
     The library records it in the journal. A form that was sent before does nothing and is not recorded.
     """
     with (
-        opened_store() as (store, settings),
+        borrow_store_briefly() as (store, settings),
         acting_for(user.get_name(), checked_reason(action.reason)),
         act_once(store, form, action.what),
     ):
@@ -87,7 +87,7 @@ async def perform_in_airflow(
     possible, before the form is marked as used.
     """
     begun = await run_in_threadpool(_begin, user.get_name(), action)
-    claim = Claim(form, action.what)
+    claim = FormClaim(form, action.what)
     claimed = False
     try:
         await check()
@@ -101,18 +101,18 @@ async def perform_in_airflow(
     return _redirect_home(request, Message(action.what, message))
 
 
-def _begin(by: str, action: Action) -> Entry:
-    with opened_store() as (store, _):
+def _begin(by: str, action: Action) -> JournalEntry:
+    with borrow_store_briefly() as (store, _):
         return Journal(store).begin(by, *action)
 
 
-def _take(claim: Claim) -> None:
-    with opened_store() as (store, _):
+def _take(claim: FormClaim) -> None:
+    with borrow_store_briefly() as (store, _):
         claim.take(store)
 
 
-def _end(begun: Entry, error: SweepflowError | None, claim: Claim | None = None) -> None:
-    with opened_store() as (store, _):
+def _end(begun: JournalEntry, error: SweepflowError | None, claim: FormClaim | None = None) -> None:
+    with borrow_store_briefly() as (store, _):
         act = Act()
         if error:
             act.fail(error)

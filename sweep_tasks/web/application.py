@@ -43,7 +43,7 @@ from sweep_tasks.web.rights import may_view
 AT_ONCE = 8
 """A browser opens six connections to one server, and two more requests may just be ending."""
 AT_ONCE_IN_ALL = 24
-"""Of forty threads; the others are left to Airflow."""
+"""The server has forty threads; the others are left to Airflow."""
 RETRY_AFTER_S = 1
 
 
@@ -81,7 +81,7 @@ def _too_many(most: int, whom: str, *, reason: str) -> RequestRefused:
 _admission = Admission()
 
 
-async def admitted(user: GetUserDep) -> AsyncIterator[None]:
+async def admit_request(user: GetUserDep) -> AsyncIterator[None]:
     """Admit a request. Runs before the other guards of every route."""
     with _admission.admit(str(user.get_id())):
         yield
@@ -234,7 +234,7 @@ def page_app() -> FastAPI:
     guard_logs()
     app = FastAPI(
         title="sweepflow",
-        dependencies=[Depends(admitted), Depends(may_view)],
+        dependencies=[Depends(admit_request), Depends(may_view)],
         docs_url=None,
         redoc_url=None,
         openapi_url=None,

@@ -27,7 +27,7 @@ from sweep_tasks.metrics.values import DOWN
 from sweep_tasks.orchestration.names import TARGETED_SWEEP, airflow_path
 from sweep_tasks.store.contract import Store
 from sweep_tasks.texts import duration
-from sweep_tasks.web.actions import opened_store
+from sweep_tasks.web.actions import borrow_store_briefly
 from sweep_tasks.web.rendering import grouped, rendered
 from sweep_tasks.web.rights import Allowed, verified_message
 
@@ -92,7 +92,7 @@ class JobDone(NamedTuple):
     sentence: str
 
 
-class ShownRun(NamedTuple):
+class RunLine(NamedTuple):
     run: PastRun
     jobs: list[JobDone]
 
@@ -114,7 +114,7 @@ class Overview(NamedTuple):
     latest: list[ShardStatus]
     records: list[ProtectionStatus]
     charts: Charts | None
-    runs: list[ShownRun]
+    runs: list[RunLine]
     notes: list[Note]
 
 
@@ -128,7 +128,7 @@ def overview(store: Store, settings: Settings, clock: Clock) -> Overview:
         latest=furthest_behind(found.shards, found.objectives),
         records=found.protection_records[:MOST_RECORDS],
         charts=charts(past, found.now_ms, found.strategies),
-        runs=[ShownRun(each, jobs_done(each.jobs)) for each in past.runs[:MOST_RUNS]],
+        runs=[RunLine(each, jobs_done(each.jobs)) for each in past.runs[:MOST_RUNS]],
         notes=Journal(store).last(MOST_NOTES, of_people=True),
     )
 
@@ -151,7 +151,7 @@ def refreshed_part(request: Request, allowed: Allowed) -> Response:
 def _respond(request: Request, template: str, values: Mapping[str, Any]) -> Response:
     values = {**values, "airflow": airflow_path(), "dag": TARGETED_SWEEP}
     try:
-        with opened_store() as (store, settings):
+        with borrow_store_briefly() as (store, settings):
             found = overview(store, settings, SystemClock())
     except StoreError as error:
         stopped = {"stopped": str(error), "now_ms": SystemClock().now_ms()}
@@ -163,7 +163,7 @@ def _respond(request: Request, template: str, values: Mapping[str, Any]) -> Resp
 def metrics() -> Response:
     """All metrics for Prometheus. A store that can't be opened is reported as a value and not as an HTTP error."""
     try:
-        with opened_store() as (store, settings):
+        with borrow_store_briefly() as (store, settings):
             text = exposition(store, settings, SystemClock())
     except StoreError:
         text = as_text(DOWN)

@@ -41,7 +41,7 @@ def new_form() -> str:
     return secrets.token_hex(8)
 
 
-class Claim:
+class FormClaim:
     """The right to carry out a form once. It is stored in the table of the alerts, whose entries expire as well."""
 
     def __init__(self, form: str, what: str) -> None:
@@ -52,7 +52,7 @@ class Claim:
         """Raise `AlreadyExists` if another request has it."""
         if store.put_if_absent(ALERTS, {self._cell: self._mark}, _KEPT_MS)[self._cell] != self._mark:
             raise AlreadyExists(
-                "form: it was sent already and acts once; load the page again to see the result", reason="sent_already"
+                "form: it was submitted already; load the page again to see the result", reason="sent_already"
             )
 
     def give_back(self, store: Store, error: SweepflowError) -> None:
@@ -64,7 +64,7 @@ class Claim:
 @contextmanager
 def act_once(store: Store, form: str, what: str) -> Iterator[None]:
     """Run the block if this is the first request with this form."""
-    claim = Claim(form, what)
+    claim = FormClaim(form, what)
     claim.take(store)
     try:
         yield
@@ -108,7 +108,7 @@ def token_for(user: GetUserDep) -> str:
     return str(_signer("form").dumps([user.get_id(), new_form()]))
 
 
-Token = Annotated[str, Depends(token_for)]
+FormToken = Annotated[str, Depends(token_for)]
 
 
 def verified_form(request: Request, user: GetUserDep, token: Annotated[str, Form()] = "") -> str:

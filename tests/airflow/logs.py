@@ -24,6 +24,6 @@ def with_code(airflow: LocalAirflow, dag_id: str, run: str, task: str, code: str
 
 
 def failures(airflow: LocalAirflow, dag_id: str, run: str, task: str) -> list[tuple[str, str | None, str | None]]:
-    """Of each error of ours that has ended the task: code, field and reason."""
+    """Return code, field and reason of each error of ours that has ended the task."""
     found = with_code(airflow, dag_id, run, task, "task_failed")
     return [(line["error"], line.get("field"), line.get("reason")) for line in found]

@@ -63,7 +63,7 @@ class QueuedStore:
         )
 
     def write(self, strategy: SweepStrategy, shard: int, times: int, clock: Clock | None = None) -> None:
-        """So many transactions, each of which writes the same cells of the shard; a sweep from now on may go so far."""
+        """Commit this many transactions, each of which writes the same cells of the shard, then take a clock sample."""
         with TransactionManager(self.store, self.settings, clock=clock, renew_leases=False) as manager:
             for number in range(times):
                 with manager.transaction() as tx:
@@ -76,7 +76,7 @@ class QueuedStore:
         return [cell for cell in found if shard_of(TABLES[strategy], cell, self._shards) == shard][:CELLS]
 
     def versions(self, strategy: SweepStrategy, shard: int) -> set[tuple[bool, int]]:
-        """Of each cell of the shard: has it a sentinel, and how many versions? Once, if all are alike."""
+        """Return if each cell of the shard has a sentinel, and its number of versions; one pair if all are alike."""
         kept = self.store.timestamps(TABLES[strategy], self.cells(strategy, shard))
         return {(SENTINEL_TS in found, len(set(found) - {SENTINEL_TS})) for found in kept.values()}
 

@@ -12,7 +12,7 @@ from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.journal.journal import Journal
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.priority import Why
+from sweep_tasks.legacy.priority import ScanCause
 from sweep_tasks.legacy.progress import RunProgress, Runs, RunState
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.local.airflow import LocalAirflow
@@ -69,7 +69,7 @@ def test_a_requested_table_is_scanned_and_then_the_remaining_tables_in_rotation(
     scans = [
         each_scan for each in airflow.xcom(LEGACY_SWEEP, scheduled, CHOOSE, key=PLANS).values() for each_scan in each
     ]
-    assert [each_scan[:2] for each_scan in scans] == [[str(TABLES[CONSERVATIVE]), Why.NEVER_SCANNED.label]]
+    assert [each_scan[:2] for each_scan in scans] == [[str(TABLES[CONSERVATIVE]), ScanCause.NEVER_SCANNED.label]]
     log = airflow.log(LEGACY_SWEEP, scheduled, CHOOSE)
     assert str(TABLES[CONSERVATIVE]) in log
     assert str(TABLES[THOROUGH]) not in log, "it was scanned not long ago"

@@ -73,7 +73,7 @@ def lagging(queued: QueuedStore) -> QueuedStore:
 
 
 def every_route() -> list[tuple[str, str]]:
-    """Of the application as it is, with something in the place of each parameter."""
+    """Return method and path of every route of the application, with a value for each parameter."""
     paths: dict[str, dict[str, Any]] = page_app().openapi()["paths"]
     found = [(method.upper(), path.replace("{name}", "page.js")) for path, each in paths.items() for method in each]
     assert len(found) > 10

@@ -58,7 +58,7 @@ def test_a_backfill_on_cassandra_sweeps_each_hour_to_its_end(
 
 
 def each_run_is_one_act(airflow: LocalAirflow, queued: QueuedStore, runs: list[str], reached: list[int]) -> None:
-    """Of the user who triggered it, with the horizons before and what was swept after."""
+    """Check that each run is one act of the user who triggered it: horizons before, what was swept after."""
     journal = Journal(queued.store)
     found = [journal.entry(number) for number in range(1, journal.verify().entries + 1)]
     sweeps = [entry for entry in found if entry and entry.what == SWEEP]

@@ -117,7 +117,7 @@ def physical_name(store: CassandraStore, table: TableRef) -> str:
 
 
 def write_times(store: CassandraStore, table: TableRef) -> dict[tuple[bytes, bytes, int], int]:
-    """Of what can be read, by cell and version."""
+    """Return the write time of each version that can be read, by cell and version."""
     rows = session_of(store).execute(
         f"SELECT key, column1, column2, WRITETIME(value) AS written FROM {full_name(store, table)}"
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import StoreError
-from sweep_tasks.local.cassandra_node import Node, address_of, cassandra_yaml, tokens_of, write_configuration
+from sweep_tasks.local.cassandra_node import LocalNode, address_of, cassandra_yaml, tokens_of, write_configuration
 from sweep_tasks.local.jars import cassandra_jars
 from sweep_tasks.local.processes import ClusterState, start_process
 from sweep_tasks.store import initialise_store
@@ -70,7 +70,7 @@ def secured_node(folder: Path) -> Iterator[SecuredNode]:
     both = folder / "both.pem"
     both.write_text(key.read_text() + certificate.read_text())
     state = ClusterState.new(1, [address_of(1)])
-    node = Node(1, folder / "node", state, cassandra_jars(load_settings().cache_folder, print))
+    node = LocalNode(1, folder / "node", state, cassandra_jars(load_settings().cache_folder, print))
     yaml = cassandra_yaml(
         cluster="secured",
         address=node.address,

@@ -25,7 +25,7 @@ from sweep_tasks.sstables.nodes import Node, metadata_of
 from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.tables.catalog import Catalog
-from sweep_tasks.tables.deletions import DAY_MS, Deletions, Kind, Tally
+from sweep_tasks.tables.deletions import DAY_MS, DeleteKind, DeleteTally, Deletions
 from tests.cassandra.places import Place, full_name, physical_name, session_of
 from tests.cassandra.test_sstables import wait_until_removed
 from tests.support.command import sweepflow
@@ -384,8 +384,8 @@ def test_a_node_whose_files_are_out_of_reach_is_compacted_where_sweeps_have_dele
     with place.opened() as store:
         fill_small(place, store, {"unified": table})
         contents, name = read_all(store, {"unified": table}), f"{place.keyspace}.{physical_name(store, table)}"
-        tally = Tally()
-        tally.add(table, Kind.RANGES, [token_of(ROW)] * (COLUMNS - 10))
+        tally = DeleteTally()
+        tally.add(table, DeleteKind.RANGES, [token_of(ROW)] * (COLUMNS - 10))
         Deletions(store).add(tally, SystemClock().now_ms() - 2 * DAY_MS)
 
         before = rounds.measure(settings, "far", [str(table)])

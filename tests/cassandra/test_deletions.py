@@ -10,7 +10,7 @@ from sweep_tasks.store.cassandra.ring import token_of
 from sweep_tasks.store.cassandra.store import CassandraStore
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.steps import ShardSweep
-from sweep_tasks.tables.deletions import DAY_MS, Deletions, Kind, Tally
+from sweep_tasks.tables.deletions import DAY_MS, DeleteKind, DeleteTally, Deletions
 from tests.cassandra.places import Place
 from tests.support.clock import ManualClock
 from tests.support.command import sweepflow
@@ -37,7 +37,7 @@ def test_a_row_with_frequent_deletes_is_found_on_the_ring(place: Place, cassandr
     assert summary.tombstones == {"app.items": 90}
 
     [found] = reported(place, "--at-least", "50")["tables"]
-    assert {kind.value: found[kind.value] for kind in Kind} == {"ranges": 90, "versions": 0, "sentinels": 90}
+    assert {kind.value: found[kind.value] for kind in DeleteKind} == {"ranges": 90, "versions": 0, "sentinels": 90}
     [dense] = found["dense"]
     assert dense["first_token"] <= token_of(HOT) <= dense["last_token"]
     assert (dense["tombstones"] >= 60, dense["droppable"]) == (True, 0)
@@ -50,8 +50,8 @@ def test_a_row_with_frequent_deletes_is_found_on_the_ring(place: Place, cassandr
 
 def test_compacted_ranges_of_a_node_are_no_longer_shown(place: Place, cassandra: CassandraStore) -> None:
     cassandra.create_table(TABLE, TableMetadata())
-    tally = Tally()
-    tally.add(TABLE, Kind.RANGES, [5] * 100)
+    tally = DeleteTally()
+    tally.add(TABLE, DeleteKind.RANGES, [5] * 100)
     long_ago = SystemClock().now_ms() - place.settings.cassandra_gc_grace_s * 1000 - 3 * DAY_MS
     Deletions(cassandra).add(tally, long_ago)
     [found] = reported(place, "--at-least", "100", "--node", "one", "--done")["tables"]

@@ -19,7 +19,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import OutcomeUnknown, StoreError, StoreUnavailable
 from sweep_tasks.local.cassandra import LocalCluster
 from sweep_tasks.model import Cell, TableMetadata, TableRef
-from sweep_tasks.queue.parking import Why
+from sweep_tasks.queue.parking import HoldReason
 from sweep_tasks.store.cassandra.store import CassandraStore
 from tests.cassandra.invariants import CELLS, GOING, KEPT, TABLES, Invariants, Position
 from tests.cassandra.places import Place, full_name, physical_name, session_of
@@ -69,7 +69,7 @@ class TestOneNodeIsKilled:
         assert {summary.stopped for summary in summaries} == {None}
         waiting = invariants.parked()
         assert waiting
-        assert {entry.hold.why for entry in waiting} == {Why.REPLICAS}
+        assert {entry.hold.why for entry in waiting} == {HoldReason.REPLICAS}
         invariants.check()
 
         nodes.restart(3)

@@ -21,7 +21,7 @@ from sweep_tasks.errors import StoreUnavailable, WriteConflict
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.owners import Owners
-from sweep_tasks.protection.protecting import protecting
+from sweep_tasks.protection.protecting import protect_during
 from sweep_tasks.protection.reconciliation import Reconciler
 from sweep_tasks.queue.parking import Quarantine, Quarantined
 from sweep_tasks.queue.progress import Progress
@@ -260,7 +260,7 @@ def test_the_sweeper_scans_a_table_that_changes_its_strategy(shop: Shop) -> None
 
 def test_the_sweeper_parks_what_is_protected_and_removes_it_later(shop: Shop) -> None:
     shop.write(ORDERS, times=1)
-    with protecting(shop.store(EXPORTER), shop.settings(EXPORTER), [str(ORDERS)]):
+    with protect_during(shop.store(EXPORTER), shop.settings(EXPORTER), [str(ORDERS)]):
         shop.write(ORDERS, times=2)
         assert shop.command(SWEEPER, "sweep").code == 0
         assert shop.versions(ORDERS) == {2}
@@ -334,7 +334,7 @@ def test_the_writer_changes_nothing_that_decides_what_is_swept(shop: Shop) -> No
 def test_the_exporter_protects_reads_and_releases(shop: Shop) -> None:
     shop.write(ORDERS, times=1)
     with shop.manager(EXPORTER) as manager:
-        with protecting(manager.store, shop.settings(EXPORTER), ["shop.*"]) as ts:
+        with protect_during(manager.store, shop.settings(EXPORTER), ["shop.*"]) as ts:
             assert dict(manager.read_at(ts).scan(ORDERS)) == dict.fromkeys(CELLS, b"0")
             assert len(manager.protections.records()) == 1
         assert manager.protections.records() == []
@@ -479,7 +479,7 @@ def test_grants_on_the_keyspace_cover_later_tables(shop: Shop) -> None:
     try:
         shop.create(table, SweepStrategy.THOROUGH, grants=False)
         shop.write(table)
-        with protecting(shop.store(EXPORTER), shop.settings(EXPORTER), [str(table)]) as ts:
+        with protect_during(shop.store(EXPORTER), shop.settings(EXPORTER), [str(table)]) as ts:
             assert ts > 0
         assert shop.command(SWEEPER, "sweep").code == 0
         assert shop.versions(table) == {1}

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.orders import ExportOrder
 from spark_jobs.snapshot_export import export
-from sweep_tasks.protection.protecting import protecting
+from sweep_tasks.protection.protecting import protect_during
 from sweep_tasks.store.cassandra.store import CassandraStore
 from tests.cassandra.places import Place
 from tests.spark.shop import CARTS, NOTES, ORDERS, Shop, exported
@@ -24,7 +24,7 @@ def test_an_export_and_an_increment_on_cassandra_show_what_readers_saw(
     shop = Shop.opened(cassandra, settings)
     rng = random.Random(4)
     shop.write(rng, 15)
-    with protecting(cassandra, settings, TABLES) as ts:
+    with protect_during(cassandra, settings, TABLES) as ts:
         seen = shop.view(ts, [ORDERS, CARTS, NOTES])
         shop.write(rng, 10)
         assert shop.sweep() > 0
@@ -34,7 +34,7 @@ def test_an_export_and_an_increment_on_cassandra_show_what_readers_saw(
     assert exported(spark, tmp_path / "full") == seen
 
     shop.sweep()
-    with protecting(cassandra, settings, TABLES) as later:
+    with protect_during(cassandra, settings, TABLES) as later:
         export(ExportOrder(TABLES, later, tmp_path / "later", tmp_path / "full"), settings, lambda: spark)
         assert exported(spark, tmp_path / "later") == shop.view(later, [ORDERS, CARTS, NOTES]) != seen
     shop.manager.close()

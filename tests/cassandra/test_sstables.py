@@ -138,7 +138,7 @@ class TestAFileOfValues:
 
 class TestAFileOfDeletes:
     BOUNDS = 2 * RANGED + 3
-    """Of two ranges that overlap, the later one's end is the start of what is left of the earlier."""
+    """If two ranges overlap, the end of the later one is the start of what is left of the earlier one."""
     TOMBSTONES = EXACT + BOUNDS + 1
 
     def test_holds_exactly_what_was_deleted(self, files: Files) -> None:

@@ -15,7 +15,7 @@ from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableState
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.tables.activity import Activity, Written
+from sweep_tasks.tables.activity import Activity, WriteCounts
 from sweep_tasks.transactions import TransactionManager
 from sweep_tasks.transactions.outcomes import CommitTable
 from tests.interleavings import search
@@ -64,7 +64,7 @@ def client(store: Store) -> TransactionManager:
 
 
 class Counted(NamedTuple):
-    written: Written
+    written: WriteCounts
 
 
 def write(delete: bool = False) -> Actor:
@@ -128,7 +128,7 @@ def create_and_count() -> Actor:
 
     def work(store: Store) -> Counted:
         catalog(store).create(TABLE, TableMetadata())
-        counted = Written(7)
+        counted = WriteCounts(7)
         Activity(store).add(SweepStrategy.CONSERVATIVE, 0, {TABLE: counted})
         return Counted(counted)
 

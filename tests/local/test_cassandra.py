@@ -105,7 +105,7 @@ def test_a_cluster_started_by_one_command_is_stopped_by_another(tmp_path: Path) 
     try:
         up = sweepflow("up", *folder)
         [node] = up["nodes"]
-        process, port = psutil.Process(node["pid"]), LocalCluster.existing_in(tmp_path / "cluster").port
+        process, port = psutil.Process(node["pid"]), LocalCluster.require_in(tmp_path / "cluster").port
         assert up["started"] == [1]
         assert up["store"] == f"cassandra://127.0.0.1:{port}/sweepflow?replication=1"
         assert sweepflow("up", *folder) == up | {"started": []}

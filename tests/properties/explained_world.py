@@ -28,7 +28,7 @@ from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.order import SweepOptions
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.run import Sweeper, retry_quarantined
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import EVERYTHING, Pauses
@@ -323,5 +323,5 @@ class ExplainedWorld:
         entries = [Entry(self.table, table_id, CELL, ts, commit, not values[ts]) for ts, commit in outcomes.items()]
         parking = Parking(store, self.timestamps, self.strategy, 0)
         summary = Summary(self.strategy, 0, MAX_TS)
-        judge = Judge(store, self.strategy, view, parking, self.clock, SETTINGS.grace_s, summary, Counted())
+        judge = Judge(store, self.strategy, view, parking, self.clock, SETTINGS.grace_s, summary, SweepCounts())
         judge.judge(entries, ProtectionCatalog(store).protections())

@@ -13,7 +13,7 @@ from typing import Any
 from sweep_tasks.coordination import clock_history
 from sweep_tasks.coordination import clock_samples as clock_record
 from sweep_tasks.coordination.clock_history import ClockHistory
-from sweep_tasks.coordination.clock_samples import Answer, ClockRecord, Sample
+from sweep_tasks.coordination.clock_samples import ClockRecord, Sample, SampleVerdict
 from sweep_tasks.coordination.leases import Leases
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -22,7 +22,7 @@ from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
 from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
-from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import HoldReason, ParkedEntry, Parking
 from sweep_tasks.queue.reader import Batch, QueueReader
 from sweep_tasks.queue.writer import QueueCleaner, QueueWriter
 from sweep_tasks.store.contract import Store
@@ -88,7 +88,7 @@ def a_paused_table_forgets_its_entries(patch: Patch) -> None:
 
     def forgetful(*arguments: Any) -> rules.Plan:
         decided = decide(*arguments)
-        decided.parked = [entry for entry in decided.parked if entry.hold.why is not Why.PAUSED]
+        decided.parked = [entry for entry in decided.parked if entry.hold.why is not HoldReason.PAUSED]
         return decided
 
     patch.setattr(judging, "plan", forgetful)
@@ -263,7 +263,7 @@ def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
     is_due = Judge._is_due
 
     def forgetful(self: Judge, entry: Any, protections: Protections) -> bool:
-        return entry.hold.why is not Why.PROTECTED and is_due(self, entry, protections)
+        return entry.hold.why is not HoldReason.PROTECTED and is_due(self, entry, protections)
 
     patch.setattr(Judge, "_is_due", forgetful)
 
@@ -549,11 +549,11 @@ def a_clock_that_is_behind_is_recorded(patch: Patch) -> None:
     """`tests/unit/coordination/test_clock_record.py` finds it directly."""
     offer = clock_record.offer
 
-    def lenient(record: ClockRecord | None, sample: Sample, step_ms: int) -> tuple[Answer, ClockRecord]:
+    def lenient(record: ClockRecord | None, sample: Sample, step_ms: int) -> tuple[SampleVerdict, ClockRecord]:
         answer, kept = offer(record, sample, step_ms)
-        if answer is not Answer.NOT_ABOVE:
+        if answer is not SampleVerdict.NOT_ABOVE:
             return answer, kept
-        return Answer.ACCEPTED, kept.with_sample(sample.wall_ms, sample.ts, sample.uptime)
+        return SampleVerdict.ACCEPTED, kept.with_sample(sample.wall_ms, sample.ts, sample.uptime)
 
     patch.setattr(clock_history, "offer", lenient)
 

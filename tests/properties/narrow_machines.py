@@ -159,7 +159,7 @@ class Tearing(SweptStore):
 
     @initialize(backwards=st.booleans())
     def choose_an_order(self, backwards: bool) -> None:
-        """Of the cells of a call."""
+        """Choose the order of the cells of a call."""
         self.backwards = backwards
 
     def _process(self, work: Callable[[Store], Any]) -> Process[object]:

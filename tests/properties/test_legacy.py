@@ -16,7 +16,7 @@ from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy import rules as legacy_rules
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.rules import Acting, _CurrentCell
+from sweep_tasks.legacy.rules import Acting, CurrentCell
 from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.legacy.scan import Scanner
 from sweep_tasks.model import SENTINEL_TS, Cell, Span, StoredVersion, SweepStrategy, TableMetadata, TableRef
@@ -206,12 +206,12 @@ def a_scan_publishes_nothing(patch: Patch) -> None:
 
 @MISTAKES.planted(ScanHalting, after=11)
 def a_commit_above_the_sweep_timestamp_acts(patch: Patch) -> None:
-    act = _CurrentCell._act
+    act = CurrentCell.act
 
-    def lenient(self: _CurrentCell, found: Acting) -> None:
+    def lenient(self: CurrentCell, found: Acting) -> None:
         act(self, found._replace(commit=min(found.commit, self._rules.sweep_ts - 1)))
 
-    patch.setattr(_CurrentCell, "_act", lenient)
+    patch.setattr(CurrentCell, "act", lenient)
 
 
 @MISTAKES.planted(ScanHalting, after=35)
@@ -247,15 +247,15 @@ def a_scan_writes_no_sentinels(patch: Patch) -> None:
 
 @MISTAKES.planted(ScanLacking, after=21)
 def a_delete_marker_is_removed_with_the_page_it_was_read_on(patch: Patch) -> None:
-    emit = _CurrentCell.emit
+    emit = CurrentCell.emit
 
-    def hasty(self: _CurrentCell) -> None:
+    def hasty(self: CurrentCell) -> None:
         emit(self)
         if self._marker:
             versions = self._page.plan.exact.setdefault(self._rules.table, [])
             versions.append((self.cell, self._marker.entry.start))
 
-    patch.setattr(_CurrentCell, "emit", hasty)
+    patch.setattr(CurrentCell, "emit", hasty)
 
 
 @MISTAKES.planted(ScanRacing, after=9)

@@ -44,7 +44,7 @@ def any_scan_settles_what_is_due(patch: Patch) -> None:
 
 def a_scan_does_not_wait_for_the_conservative_queue(patch: Patch) -> None:
     patch.setattr(
-        settling, "short_of", lambda metadata, reach, *_, **__: short_of(metadata, reach, MAX_TS, parked=False)
+        settling, "short_of", lambda metadata, sweep_ts, *_, **__: short_of(metadata, sweep_ts, MAX_TS, parked=False)
     )
 
 

@@ -152,7 +152,7 @@ class Ended(NamedTuple):
 
     @property
     def failure(self) -> Failure:
-        """Of a job whose log is JSON. Where the store can't be written to, the outcome is not in the journal either."""
+        """The failure of a job whose log is JSON. The outcome may be missing in the journal."""
         lines = [json.loads(line) for line in (self.out + self.err).splitlines() if line.startswith("{")]
         errors = [line for line in lines if line.get("level") == "error"]
         (found,) = [line for line in errors if line.get("code") != "outcome_not_recorded"]
@@ -175,7 +175,7 @@ class Job:
 
     @property
     def pid(self) -> int:
-        """Of `spark-submit`, which becomes the Java machine."""
+        """The process id of `spark-submit`, which becomes the Java machine."""
         return self._process.pid
 
     def is_running(self) -> bool:

@@ -112,5 +112,5 @@ def test_a_cell_that_several_touched_counts_once(spark: SparkSession) -> None:
 
     one = results((1, True, False), (2, True, True))
     other = results((2, True, False), (3, False, True), (1, False, True))
-    assert frames.touched([one, other]) == (2, 3)
-    assert frames.touched([one]) == (2, 1)
+    assert frames.count_touched([one, other]) == (2, 3)
+    assert frames.count_touched([one]) == (2, 1)

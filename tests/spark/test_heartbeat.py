@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
 from spark_jobs.job import heartbeat
-from sweep_tasks.logs import at_work
+from sweep_tasks.logs import bind_log_names
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.sweep.summary import LogEvery, Reached
 
@@ -33,7 +33,7 @@ def test_the_log_reports_finished_tasks_while_workers_are_busy(spark: SparkSessi
     log(Reached(SweepStrategy.THOROUGH, 3, "queue", -1, 49, 100, 7, 1))
     frame = spark.range(0, 2, 1, 2).mapInArrow(busy_until_signalled, "id long")
     beating = heartbeat(log, lambda: spark.sparkContext, every_s=0.1)
-    with capture_logs() as lines, at_work(shard=3), beating, ThreadPoolExecutor(1) as pool:
+    with capture_logs() as lines, bind_log_names(shard=3), beating, ThreadPoolExecutor(1) as pool:
         work = pool.submit(frame.collect)
         while not (work.done() or _busy(lines)):
             time.sleep(0.05)

@@ -111,7 +111,7 @@ MEMORY = 512 * 1024 * 1024
 def test_a_row_with_a_million_versions_is_swept_within_512_megabytes(
     tmp_path: Path, jobs: Jobs, record_property: Callable[[str, object], None]
 ) -> None:
-    """Of the Java machine, and of the Python workers: the most that any of them ever had."""
+    """The limit holds for the Java machine and for each Python worker, at any time."""
     store = PastStore(tmp_path / "store.db", SweepStrategy.THOROUGH)
     initialise_store(store.settings.store, store.settings)
     with store.opened() as opened:

@@ -23,7 +23,7 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.order import Budget, SweepOptions
 from sweep_tasks.sweep.steps import ShardSweep
 from sweep_tasks.sweep.summary import Summary
-from sweep_tasks.tables.activity import Written
+from sweep_tasks.tables.activity import WriteCounts
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.support.clock import ManualClock
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, World, counts, state_of
@@ -151,7 +151,7 @@ def test_two_workers_share_a_large_shard(twins: Twins) -> None:
     assert there.workers >= 2
     assert here.workers == 0
     assert (there.entries, there.range_deletes) == (4_000, 139)
-    assert twins.written == ({TABLE: Written(139)}, {TABLE: Written(139)}), (
+    assert twins.written == ({TABLE: WriteCounts(139)}, {TABLE: WriteCounts(139)}), (
         "each cell once, however many entries it has"
     )
 

@@ -20,10 +20,10 @@ from spark_jobs.snapshot_export import export
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.errors import AlreadyExists, SnapshotSwept
-from sweep_tasks.export.files import Written, find_export
+from sweep_tasks.export.files import ExportedCells, find_export
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.protecting import protecting
+from sweep_tasks.protection.protecting import protect_during
 from sweep_tasks.store import Store
 from sweep_tasks.tables.catalog import Catalog
 from tests.spark.shop import CARTS, CELLS, EMPTY, FILLED, NOTES, ORDERS, REMOTE_ROOT, Shop, exported
@@ -59,7 +59,7 @@ class Exporter:
         return export(order, self.shop.settings, lambda: self.spark).document()
 
     def now(self, name: str, tables: tuple[str, ...] = SHOP, since: str | None = None) -> dict[str, Any]:
-        with protecting(self.shop.store, self.shop.settings, tables) as ts:
+        with protect_during(self.shop.store, self.shop.settings, tables) as ts:
             return self.at(ts, name, tables, since)
 
     def shown(self, name: str) -> dict[str, dict[Cell, bytes]]:
@@ -105,7 +105,7 @@ class Busy(threading.Thread):
 
 def test_an_export_matches_a_snapshot_read_during_writes_and_sweeps(exporter: Exporter, shop: Shop) -> None:
     shop.write(random.Random(1), 60)
-    with protecting(shop.store, shop.settings, SHOP) as ts:
+    with protect_during(shop.store, shop.settings, SHOP) as ts:
         seen = shop.view(ts, IN_SHOP)
         with Busy(shop.settings) as busy:
             while busy.rounds < 2 and busy.is_alive():
@@ -137,7 +137,7 @@ def test_a_full_export_and_increments_show_what_a_full_one_at_the_end_shows(
         shop.write(rng, 5)
         assert shop.sweep() > 0
         since = f"{number}"
-    with protecting(shop.store, shop.settings, SHOP) as ts:
+    with protect_during(shop.store, shop.settings, SHOP) as ts:
         last = exporter.at(ts, "last", since=since)
         exporter.at(ts, "whole")
         shop.write(rng, 20)
@@ -163,7 +163,7 @@ def test_an_increment_contains_changes_and_removals_whose_markers_were_swept(exp
     exporter.now("increment", since="full")
     manifest = find_export(exporter.folder / "increment")
     assert manifest
-    assert manifest.manifest.tables[str(CARTS)] == Written(puts=1, deletes=1)
+    assert manifest.manifest.tables[str(CARTS)] == ExportedCells(puts=1, deletes=1)
     assert exporter.shown("increment") == {str(CARTS): {first: b"stays", second: b"changed"}}
 
     nothing = exporter.now("nothing", since="increment")
@@ -185,7 +185,7 @@ def test_tables_may_be_created_dropped_and_created_again_between_exports(exporte
     with shop.manager.transaction() as tx:
         tx.put_many(ORDERS, {CELLS[0]: b"again"})
         tx.delete_many(CARTS, CELLS[:30])
-    with protecting(shop.store, shop.settings, ["*.*"]) as ts:
+    with protect_during(shop.store, shop.settings, ["*.*"]) as ts:
         exporter.at(ts, "2", ("shop.*", "billing.bills"), since="1")
         assert exporter.shown("2") == shop.view(ts, [*FILLED, EMPTY])
         assert exporter.shown("2")[str(ORDERS)] == {CELLS[0]: b"again"}
@@ -213,7 +213,7 @@ def test_a_timestamp_that_was_swept_is_refused_and_leaves_nothing(exporter: Expo
 
 def test_an_existing_export_is_neither_repeated_nor_replaced(exporter: Exporter, shop: Shop) -> None:
     shop.write(random.Random(1), 10)
-    with protecting(shop.store, shop.settings, SHOP) as ts:
+    with protect_during(shop.store, shop.settings, SHOP) as ts:
         created = exporter.at(ts, "export")
         again = exporter.at(ts, "export")
         assert (created["made"], again["made"]) == (True, False)
@@ -253,7 +253,7 @@ def test_a_job_that_is_killed_leaves_no_export_and_the_next_one_makes_it(
     writer = shop.committing(ORDERS, dict.fromkeys(CELLS, b"under way"))
     jobs = Jobs(tmp_path)
     folder = exporter.folder / "export"
-    with protecting(shop.store, shop.settings, SHOP) as ts:
+    with protect_during(shop.store, shop.settings, SHOP) as ts:
         job = jobs.submit_file(
             SNAPSHOT_EXPORT,
             *("--order", ExportOrder(("shop.*",), ts, folder).document(), "--store", shop.settings.store),

@@ -13,7 +13,7 @@ from greenlet import getcurrent, greenlet
 
 from sweep_tasks.clock import Uptime
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, lose_answer
+from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, StoreCall, crash, lose_answer
 from sweep_tasks.store.schema import JOURNAL, JOURNAL_HEAD
 from tests.support.clock import ManualClock
 
@@ -35,7 +35,7 @@ class Process(Generic[T]):
         self._work = work
         self._coroutine = greenlet(self._run)
         self._scheduler: greenlet | None = None
-        self._fault: Callable[[Call], None] | None = None
+        self._fault: Callable[[StoreCall], None] | None = None
         self.next_call: str | None = None
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -92,7 +92,7 @@ class Process(Generic[T]):
         assert self._scheduler is not None
         self._scheduler.switch()
 
-    def _pause_before(self, call: Call) -> None:
+    def _pause_before(self, call: StoreCall) -> None:
         if of_journal(call.arguments):
             return
         self.next_call = call.name
@@ -100,7 +100,7 @@ class Process(Generic[T]):
         if self._store.before is crash:
             crash(call)
 
-    def _fault_after(self, call: Call) -> None:
+    def _fault_after(self, call: StoreCall) -> None:
         if of_journal(call.arguments):
             return
         fault, self._fault = self._fault, None

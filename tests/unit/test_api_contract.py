@@ -30,7 +30,7 @@ from sweep_tasks import (
 )
 from sweep_tasks.journal.journal import Journal
 from sweep_tasks.model import ScanReason
-from sweep_tasks.tables.deletions import Deletions, Kind, Tally
+from sweep_tasks.tables.deletions import DeleteKind, DeleteTally, Deletions
 from tests.support.errors import having
 
 ORDERS = TableRef.parse("shop.orders")
@@ -112,8 +112,8 @@ class TestChangingATable:
 
 
 def test_a_dropped_table_leaves_no_statistics(db: Database) -> None:
-    tally = Tally()
-    tally.add(ORDERS, Kind.RANGES, [1, 2, 3])
+    tally = DeleteTally()
+    tally.add(ORDERS, DeleteKind.RANGES, [1, 2, 3])
     statistics = Deletions(db._store)
     statistics.add(tally, 0)
     assert statistics.left(ORDERS, 0, 10**12) is not None

@@ -16,7 +16,7 @@ from sweep_tasks.errors import SSTableUnreadable
 from sweep_tasks.local.processes import start_process
 from sweep_tasks.processes import Needs, inherited_environment, left_out_of_environment
 from sweep_tasks.sstables.dump import Tools, entries_of
-from sweep_tasks.sstables.files import HERE, Reach, SSTable
+from sweep_tasks.sstables.files import HERE, NodeAccess, SSTable
 from sweep_tasks.sstables.nodes import Node
 
 ROOT = Path(__file__).parents[2]
@@ -74,8 +74,8 @@ def test_nodetool_gets_no_secret() -> None:
 
 
 def test_a_command_that_leads_to_a_node_gets_no_secret(tmp_path: Path) -> None:
-    reach = Reach(("sh", "-c", f'env > {tmp_path}/output; exec "$@"', "through"))
-    assert set(reach.stands([tmp_path])) == {tmp_path}
+    access = NodeAccess(("sh", "-c", f'env > {tmp_path}/output; exec "$@"', "through"))
+    assert set(access.states([tmp_path])) == {tmp_path}
     check((tmp_path / "output").read_text())
 
 

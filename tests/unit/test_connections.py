@@ -44,7 +44,7 @@ def test_concurrent_users_share_one_connection(opened: list[Kept]) -> None:
     kept = KeptStores(2)
 
     def use(_: int) -> Store:
-        with kept.borrowed(named("a")) as store:
+        with kept.borrow(named("a")) as store:
             return store
 
     with ThreadPoolExecutor(8) as pool:
@@ -53,13 +53,13 @@ def test_concurrent_users_share_one_connection(opened: list[Kept]) -> None:
 
 def test_an_evicted_store_is_closed_when_it_is_no_longer_used(opened: list[Kept]) -> None:
     kept = KeptStores(1)
-    with kept.borrowed(named("a")):
-        with kept.borrowed(named("b")):
+    with kept.borrow(named("a")):
+        with kept.borrow(named("b")):
             assert [store.closed for store in opened] == [False, False]
         assert [store.closed for store in opened] == [False, True], "the other is still in use"
-    with kept.borrowed(named("a")):
+    with kept.borrow(named("a")):
         assert len(opened) == 2
-    with kept.borrowed(named("c")):
+    with kept.borrow(named("c")):
         pass
     assert [store.closed for store in opened] == [True, True, False]
 
@@ -74,7 +74,7 @@ def test_one_that_can_not_be_opened_is_tried_again_by_the_next(
 
     with monkeypatch.context() as patch:
         patch.setattr(opening, "open_store", away)
-        with pytest.raises(StoreUnavailable), kept.borrowed(named("a")):
+        with pytest.raises(StoreUnavailable), kept.borrow(named("a")):
             pass
-    with kept.borrowed(named("a")) as store:
+    with kept.borrow(named("a")) as store:
         assert store is opened[0]

@@ -14,7 +14,7 @@ from airflow.sdk.log import configure_logging
 
 from sweep_tasks.config import LogFormat, Settings
 from sweep_tasks.connections import open_store
-from sweep_tasks.logs import JOURNAL_LINE, at_work, configure_logs, guard_logs
+from sweep_tasks.logs import JOURNAL_LINE, bind_log_names, configure_logs, guard_logs
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.orchestration.names import task_defaults
 from sweep_tasks.queue.encoding import cells_column, shared_row, write_bytes
@@ -93,7 +93,7 @@ def test_within_airflow_too_and_for_loggers_that_were_there_before() -> None:
     log.warning("before", cell=Cell(b"plain", b"plain"))
     task_defaults(Settings(), timedelta(minutes=1))
     guard_logs()
-    with at_work(run="r", strategy="thorough", shard=3):
+    with bind_log_names(run="r", strategy="thorough", shard=3):
         log.warning("met", cell=Cell(ROW, COLUMN), values=[VALUE])
     _, line = (json.loads(each) for each in out.getvalue().splitlines())
     assert line["cell"] == ["<15 bytes>", "<18 bytes>"]
@@ -109,7 +109,7 @@ def test_a_line_is_one_json_document_with_the_context_of_the_task(
     world = World(FaultyStore(memory, before=miss_a_replica(False)), clock)
     for start in (10, 20):
         world.write(start, start + 1, [Cell(ROW, COLUMN)], table=THOROUGH_TABLE, delete=True)
-    with at_work(run="scheduled__now"):
+    with bind_log_names(run="scheduled__now"):
         world.sweep(100, THOROUGH)
     printed = capsys.readouterr().err
     (line,) = [json.loads(each) for each in printed.splitlines()]

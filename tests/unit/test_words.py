@@ -6,6 +6,7 @@ them. A file that uses one fails with its line.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,7 @@ WORDS = {
     "goes on": "continues, resumes",
     "go on with": "continue, resume",
     "took up": "resumed",
+    "how far": "sweep timestamp, horizon, lag, by how much",
 }
 """Each with what to write instead. Inflected forms and identifiers are found too."""
 KEYS_THAT_STAY = ("not_by_turns", '"id":"nobody"')
@@ -68,6 +70,17 @@ def test_no_file_uses_private_words() -> None:
 
 def test_no_file_is_named_by_private_words() -> None:
     assert [str(path.relative_to(ROOT)) for path in checked_files() if _PATTERN.search(path.stem)] == []
+
+
+def test_no_docstring_starts_with_of() -> None:
+    """A docstring says what a thing is or does, not only which part of something it is."""
+    python = [path for path in checked_files() if path.suffix == ".py"]
+    assert [found for path in python for found in docstrings_with_of(path.read_text(encoding="utf-8"), path)] == []
+
+
+def test_a_docstring_that_starts_with_of_is_found() -> None:
+    source = 'def f() -> None:\n    """Of a task."""\nX = 1\n"""Of it."""\nY = "Of"'
+    assert len(list(docstrings_with_of(source, ROOT))) == 2
 
 
 @pytest.mark.parametrize(
@@ -90,6 +103,14 @@ def test_a_private_word_is_found_in_sentences_and_in_names(text: str) -> None:
 @pytest.mark.parametrize("text", ["the agreement is recommended", "amend", "handled", "renewed", "a dog by the river"])
 def test_usual_words_are_not_found(text: str) -> None:
     assert not _PATTERN.search(text)
+
+
+def docstrings_with_of(source: str, path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            continue
+        if str(node.value.value).lower().startswith("of "):
+            yield f"{path}:{node.lineno}: {str(node.value.value)[:40]!r}"
 
 
 def checked_files() -> Iterator[Path]:

@@ -163,7 +163,7 @@ class CassandraCatalog:
         parameters: tuple[object, ...] = (scope,)
         if names is not None:
             query, parameters = f"{query} AND name IN ?", (scope, names)
-        statement = self._connection.prepared(query, self._connection.serial_level)
+        statement = self._connection.prepare(query, self._connection.serial_level)
         return self._connection.requests.rows(statement.bind(parameters))
 
     def _set(
@@ -183,7 +183,7 @@ class CassandraCatalog:
         return bool(self._connection.requests.decide(bound).was_applied)
 
     def _conditional(self, query: str) -> Any:
-        return self._connection.prepared(query.format(name=self._name), self._connection.write_level, may_repeat=False)
+        return self._connection.prepare(query.format(name=self._name), self._connection.write_level, may_repeat=False)
 
     def _define(self, table: TableRef, physical: str, metadata: TableMetadata) -> None:
         options = " AND ".join(_options(table, metadata, self._gc_grace_s))
@@ -193,7 +193,7 @@ class CassandraCatalog:
         )
 
     def _is_there(self, physical: str) -> bool:
-        statement = self._connection.prepared(
+        statement = self._connection.prepare(
             "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?",
             self._connection.read_level,
         )
@@ -283,7 +283,7 @@ def identity(keyspace: str, physical: str) -> uuid.UUID:
 def physical_tables(connection: Connection, names: Mapping[TableRef, str]) -> dict[TableRef, PhysicalTable]:
     """Return the physical tables with these names; a table that was dropped meanwhile is omitted."""
     keyspace = connection.address.keyspace
-    statement = connection.prepared(
+    statement = connection.prepare(
         "SELECT table_name, gc_grace_seconds, compaction FROM system_schema.tables WHERE keyspace_name = ?",
         connection.read_level,
     )

@@ -25,7 +25,7 @@ from sweep_tasks.model import (
     VersionRange,
 )
 from sweep_tasks.store.cassandra.connection import Connection
-from sweep_tasks.store.cassandra.requests import NO_LIMIT, Failed
+from sweep_tasks.store.cassandra.requests import NO_LIMIT, FailedRequest
 from sweep_tasks.store.cassandra.ring import token_of, tokens_of
 from sweep_tasks.store.contract import ScanRange, chunks
 
@@ -43,7 +43,7 @@ _DELETE_ROW = "DELETE FROM {t} USING TIMESTAMP ? WHERE key = ?"
 _bigint = Struct(">q").pack
 Values: TypeAlias = tuple[bytes, ...]
 """The serialised parameters of a statement."""
-Write: TypeAlias = tuple[bytes, int, Values]
+CellWrite: TypeAlias = tuple[bytes, int, Values]
 """A row, the number of bytes to send, and the values."""
 
 
@@ -138,7 +138,7 @@ class Cells:
     def _parts(
         self, name: str, rows: Span, after: Cell | None, scan_range: ScanRange
     ) -> Iterator[tuple[str, list[Any], bool]]:
-        """Yield the conditions of a scan, each with whether it is the row at which the scan resumes.
+        """Yield the parts of a scan: a condition, its parameters, and whether it selects one row only.
 
         A resumed scan has three parts: the rest of that row, other rows with the same token, then all later tokens.
         """
@@ -161,7 +161,7 @@ class Cells:
         yield f"token(key) > ?{before_end}", [token, *ends], False
 
     def _reading(self, query: str) -> PreparedStatement:
-        return self._connection.prepared(query, self._connection.read_level)
+        return self._connection.prepare(query, self._connection.read_level)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Cells:
 
     def delete_everywhere(self, name: str, ranges: Collection[VersionRange], fresh: int) -> list[VersionRange]:
         """Delete on all replicas, and return what was not confirmed by all. A replica that is down is not retried."""
-        everywhere = self._connection.prepared(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
+        everywhere = self._connection.prepare(_DELETE_RANGE.format(t=name), ConsistencyLevel.ALL)
         writes = [_range_write(each, _bigint(fresh)) for each in ranges]
         by_values = {values: each for (_, _, values), each in zip(writes, ranges, strict=True)}
         sent: list[list[VersionRange]] = []
@@ -211,18 +211,18 @@ class Cells:
 
         waiting: list[VersionRange] = []
         for number, answer in enumerate(self._connection.requests.answers(batches(), attempts=1)):
-            if isinstance(answer, Failed):
+            if isinstance(answer, FailedRequest):
                 waiting += sent[number]
         return waiting
 
     def _writing(self, query: str, name: str) -> PreparedStatement:
-        return self._connection.prepared(query.format(t=name), self._connection.write_level)
+        return self._connection.prepare(query.format(t=name), self._connection.write_level)
 
-    def _batches(self, statement: PreparedStatement, writes: Iterable[Write]) -> Iterator[Statement]:
+    def _batches(self, statement: PreparedStatement, writes: Iterable[CellWrite]) -> Iterator[Statement]:
         return (batch for batch, _ in self._packed(statement, writes))
 
     def _packed(
-        self, statement: PreparedStatement, writes: Iterable[Write]
+        self, statement: PreparedStatement, writes: Iterable[CellWrite]
     ) -> Iterator[tuple[Statement, list[Values]]]:
         """Yield unlogged batches, each for one set of replicas and within the limits, unless one write exceeds them."""
         for there in self._connection.ring.by_replicas(writes):
@@ -252,7 +252,7 @@ def _batch(statement: PreparedStatement, packed: list[Values]) -> Statement:
     return batch
 
 
-def _range_write(each: VersionRange, written: bytes) -> Write:
+def _range_write(each: VersionRange, written: bytes) -> CellWrite:
     (row, column), first, end = each
     return row, len(row) + len(column), (written, row, column, _bigint(~end), _bigint(~first))
 

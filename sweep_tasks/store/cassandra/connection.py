@@ -42,9 +42,9 @@ from cassandra.query import PreparedStatement
 
 from sweep_tasks.config import Consistency, Settings
 from sweep_tasks.errors import BadValue, NotInitialised, StoreUnavailable
-from sweep_tasks.processes import in_each_process
+from sweep_tasks.processes import call_in_each_process
 from sweep_tasks.store.cassandra.address import CassandraAddress, only_loopback
-from sweep_tasks.store.cassandra.requests import Failed, Meters, Requests
+from sweep_tasks.store.cassandra.requests import FailedRequest, Meters, Requests
 from sweep_tasks.store.cassandra.ring import Ring
 
 _DDL_TIMEOUT_S = 60
@@ -65,7 +65,7 @@ class _Session:
             self.session: Session = self.cluster.connect()
         except (NoHostAvailable, DriverException) as error:
             self.cluster.shutdown()
-            explained = Failed(error, refused=True).explained()
+            explained = FailedRequest(error, refused=True).explained()
             raise StoreUnavailable(f"{explained} ({address})", reason=explained.reason) from error
         self.ring = Ring(self.cluster, address.keyspace)
         meters.watch(self.session)
@@ -85,7 +85,7 @@ class Connection:
         self.meters = Meters()
         self._settings = settings
         self._opened: _Session | None = None
-        in_each_process(self, Connection._reset)
+        call_in_each_process(self, Connection._reset)
         self._open()
 
     def _reset(self) -> None:
@@ -161,12 +161,12 @@ class Connection:
                 reason="no_overlap",
             )
 
-    def prepared(self, query: str, consistency: int, may_repeat: bool = True) -> PreparedStatement:
+    def prepare(self, query: str, consistency: int, may_repeat: bool = True) -> PreparedStatement:
         """Return a prepared statement. Values are passed only as parameters of prepared statements."""
         own, key = self._own, (query, consistency, may_repeat)
         statement = own.prepared.get(key)
         if statement is None:
-            statement = own.requests.prepared(query)
+            statement = own.requests.prepare(query)
             statement.consistency_level = consistency
             statement.serial_consistency_level = None if _is_serial(consistency) else self.serial_level
             statement.is_idempotent = may_repeat

@@ -56,7 +56,7 @@ class Registers:
         for row, column in cells:
             by_column.setdefault(column, []).append((row,))
         query = f"SELECT key, column1, value FROM {name} WHERE key IN ? AND column1 = ? AND column2 = {_VERSION}"
-        statement = self._connection.prepared(query, self._connection.read_level)
+        statement = self._connection.prepare(query, self._connection.read_level)
         return _found(
             self._connection.requests.all_rows(
                 statement.bind(([row for (row,) in part], column))
@@ -71,7 +71,7 @@ class Registers:
         return _found(self._connection.requests.all_rows(statement.bind((row,)) for row in rows))
 
     def _serially(self, query: str) -> PreparedStatement:
-        return self._connection.prepared(query, self._connection.serial_level)
+        return self._connection.prepare(query, self._connection.serial_level)
 
     # --- changing -------------------------------------------------------------------------------------------------
 
@@ -143,11 +143,11 @@ class Registers:
         return self.read(name, [cell]).get(cell)
 
     def remove(self, name: str, cells: Iterable[Cell]) -> None:
-        statement = self._connection.prepared(_REMOVE.format(t=name), self._connection.write_level)
+        statement = self._connection.prepare(_REMOVE.format(t=name), self._connection.write_level)
         self._connection.requests.write(statement.bind(cell) for cell in cells)
 
     def _setting(self, name: str) -> PreparedStatement:
-        return self._connection.prepared(_SET.format(t=name), self._connection.write_level, may_repeat=False)
+        return self._connection.prepare(_SET.format(t=name), self._connection.write_level, may_repeat=False)
 
 
 def _found(rows: Iterator[Any]) -> dict[Cell, bytes]:

@@ -27,7 +27,7 @@ from cassandra.query import PreparedStatement, Statement
 
 from sweep_tasks import retries
 from sweep_tasks.errors import OutcomeUnknown, StoreError, StoreUnavailable
-from sweep_tasks.processes import in_each_process
+from sweep_tasks.processes import call_in_each_process
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Metrics of requests: for Prometheus, and for the cost of a single run.
@@ -47,7 +47,7 @@ class Meters:
     """Counts the requests of one session, and updates the metrics of the process."""
 
     def __init__(self) -> None:
-        in_each_process(self, Meters._reset)
+        call_in_each_process(self, Meters._reset)
 
     def _reset(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -110,7 +110,7 @@ class NoSuchTable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRequest:
     """A request that failed after all its attempts."""
 
     error: Exception
@@ -122,7 +122,7 @@ class Failed:
         return kind(f"store: {problem}", reason=reason)
 
 
-Answer: TypeAlias = ResultSet | Failed
+RequestAnswer: TypeAlias = ResultSet | FailedRequest
 
 
 class Requests:
@@ -134,16 +134,16 @@ class Requests:
         self._in_flight = in_flight
         self._meters = meters
 
-    def answers(self, statements: Iterable[Statement], attempts: int | None = None) -> Iterator[Answer]:
+    def answers(self, statements: Iterable[Statement], attempts: int | None = None) -> Iterator[RequestAnswer]:
         """Yield the answer of each statement, in order.
 
         A statement is taken from the iterable only when an earlier one is answered, and none while a retry is pending:
         a busy cluster gets fewer requests, not a longer queue.
         """
-        for statement, future in self._sent(statements):
+        for statement, future in self._send_all(statements):
             yield self._answer(statement, future, attempts or self._attempts)
 
-    def _sent(self, statements: Iterable[Statement]) -> Iterator[tuple[Statement, ResponseFuture]]:
+    def _send_all(self, statements: Iterable[Statement]) -> Iterator[tuple[Statement, ResponseFuture]]:
         """Send statements, and yield the oldest one whenever the maximum number is in flight."""
         waiting: deque[tuple[Statement, ResponseFuture]] = deque()
         for statement in statements:
@@ -166,8 +166,8 @@ class Requests:
                 yield statement
 
         for answer in self.answers(counted()):
-            if isinstance(answer, Failed):
-                raise Failed(answer.error, answer.refused and sent == 1).explained() from answer.error
+            if isinstance(answer, FailedRequest):
+                raise FailedRequest(answer.error, answer.refused and sent == 1).explained() from answer.error
             yield answer
 
     def write(self, statements: Iterable[Statement]) -> None:
@@ -178,23 +178,23 @@ class Requests:
     def rows(self, statement: Statement, limit: int = NO_LIMIT) -> Iterator[Any]:
         """Yield at most `limit` rows; pages are fetched when they are needed."""
         page = statement.fetch_size
-        statement.fetch_size = _fetched(page, limit)
+        statement.fetch_size = _page_size(page, limit)
         return self._pages(statement, self._session.execute_async(statement), page, limit)
 
     def all_rows(self, statements: Iterable[Statement]) -> Iterator[Any]:
         """Yield the rows of many statements, of which several are in flight at a time."""
-        for statement, future in self._sent(statements):
+        for statement, future in self._send_all(statements):
             yield from self._pages(statement, future, statement.fetch_size, NO_LIMIT)
 
     def _pages(self, statement: Statement, future: ResponseFuture, page: int, limit: int) -> Iterator[Any]:
         """Yield all rows; the next page is requested before the rows of the current one are used."""
         paging_state: bytes | None = None
         while True:
-            found = _read(self._answer(statement, future, self._attempts, paging_state))
+            found = _result_of_read(self._answer(statement, future, self._attempts, paging_state))
             limit -= len(found.current_rows)
             more, paging_state = found.has_more_pages and limit > 0, found.paging_state
             if more:
-                statement.fetch_size = _fetched(page, limit)
+                statement.fetch_size = _page_size(page, limit)
                 future = self._session.execute_async(statement, paging_state=paging_state)
             yield from found.current_rows
             if not more:
@@ -209,21 +209,21 @@ class Requests:
         def ask() -> ResultSet:
             return self._session.execute_async(statement).result()
 
-        return _done(self._with_retries(ask, ask, self._attempts, also_unanswered=False))
+        return _result_or_raise(self._with_retries(ask, ask, self._attempts, also_unanswered=False))
 
-    def prepared(self, query: str) -> PreparedStatement:
-        return _read(self._call(lambda: self._session.prepare(query)))
+    def prepare(self, query: str) -> PreparedStatement:
+        return _result_of_read(self._call(lambda: self._session.prepare(query)))
 
     def define(self, statement: str, timeout_s: float) -> None:
         """Execute a change of the schema. It has `IF NOT EXISTS` or `IF EXISTS`, so it may be retried."""
-        _done(self._call(lambda: self._session.execute(statement, timeout=timeout_s)))
+        _result_or_raise(self._call(lambda: self._session.execute(statement, timeout=timeout_s)))
 
-    def _call(self, call: Callable[[], T]) -> T | Failed:
+    def _call(self, call: Callable[[], T]) -> T | FailedRequest:
         return self._with_retries(call, call, self._attempts)
 
     def _answer(
         self, statement: Statement, future: ResponseFuture, attempts: int, paging_state: bytes | None = None
-    ) -> Answer:
+    ) -> RequestAnswer:
         return self._with_retries(
             future.result,
             lambda: self._session.execute_async(statement, paging_state=paging_state).result(),
@@ -232,17 +232,17 @@ class Requests:
 
     def _with_retries(
         self, first: Callable[[], T], again: Callable[[], T], attempts: int, also_unanswered: bool = True
-    ) -> T | Failed:
+    ) -> T | FailedRequest:
         """Make a call, with retries. If an attempt was unanswered, the failure counts as unanswered."""
         answer = _outcome(first)
         for attempt in range(1, attempts):
-            if not isinstance(answer, Failed) or not (answer.refused or also_unanswered):
+            if not isinstance(answer, FailedRequest) or not (answer.refused or also_unanswered):
                 break
             self._pause(attempt)
             repeated = _outcome(again)
             answer = (
-                Failed(repeated.error, repeated.refused and answer.refused)
-                if isinstance(repeated, Failed)
+                FailedRequest(repeated.error, repeated.refused and answer.refused)
+                if isinstance(repeated, FailedRequest)
                 else repeated
             )
         return answer
@@ -252,12 +252,12 @@ class Requests:
         time.sleep(retries.CASSANDRA_REQUEST.pause_s(attempt))
 
 
-def _fetched(page: int, limit: int) -> int:
+def _page_size(page: int, limit: int) -> int:
     """Return the page size. One row more than a page, to see whether there are more, is not worth a second request."""
     return limit if limit <= page + 1 else page
 
 
-def _outcome(call: Callable[[], T]) -> T | Failed:
+def _outcome(call: Callable[[], T]) -> T | FailedRequest:
     try:
         return call()
     except InvalidRequest as error:
@@ -280,18 +280,18 @@ def _outcome(call: Callable[[], T]) -> T | Failed:
             reason="not_granted",
         ) from error
     except _DRIVER_ERRORS as error:
-        return Failed(error, _is_refused(error))
+        return FailedRequest(error, _is_refused(error))
 
 
-def _done(answer: T | Failed) -> T:
-    if isinstance(answer, Failed):
+def _result_or_raise(answer: T | FailedRequest) -> T:
+    if isinstance(answer, FailedRequest):
         raise answer.explained() from answer.error
     return answer
 
 
-def _read(answer: T | Failed) -> T:
+def _result_of_read(answer: T | FailedRequest) -> T:
     """Return the result of a call that changes nothing: its failure is always a refusal, answered or not."""
-    return _done(Failed(answer.error, refused=True) if isinstance(answer, Failed) else answer)
+    return _result_or_raise(FailedRequest(answer.error, refused=True) if isinstance(answer, FailedRequest) else answer)
 
 
 def _names_no_table(error: InvalidRequest) -> bool:

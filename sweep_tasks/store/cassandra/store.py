@@ -51,7 +51,7 @@ from sweep_tasks.store.contract import (
     VersionPage,
 )
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 FreshTimestamp = Callable[[], int]
 
 
@@ -202,8 +202,8 @@ class CassandraStore(Store):
         return self._with_fresh_timestamp(table, ranges, self.cells.delete_everywhere)
 
     def _with_fresh_timestamp(
-        self, table: TableRef, what: Collection[Any], action: Callable[[str, Collection[Any], int], Result]
-    ) -> Result:
+        self, table: TableRef, what: Collection[Any], action: Callable[[str, Collection[Any], int], T]
+    ) -> T:
         """Call `action` with one fresh timestamp, taken now."""
         return self._on(table, lambda name: action(name, what, self._fresh() if what else 0))
 
@@ -261,12 +261,10 @@ class CassandraStore(Store):
     def _first(self, table: TableRef, limit: int, scan: Callable[[str], Iterator[Any]]) -> list[Any]:
         return self._on(table, lambda name: list(islice(scan(name), limit)))
 
-    def _on(self, table: TableRef, call: Callable[[str], Result]) -> Result:
+    def _on(self, table: TableRef, call: Callable[[str], T]) -> T:
         return self._with_physical_names([table], lambda names: call(names[table]))
 
-    def _with_physical_names(
-        self, tables: Collection[TableRef], call: Callable[[dict[TableRef, str]], Result]
-    ) -> Result:
+    def _with_physical_names(self, tables: Collection[TableRef], call: Callable[[dict[TableRef, str]], T]) -> T:
         """Call with the physical names of tables.
 
         If a node does not know a physical table, the table was dropped, and its name is looked up again; or the table

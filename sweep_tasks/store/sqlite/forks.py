@@ -43,9 +43,11 @@ class Gate:
         return found or self._add_thread()
 
     def _add_thread(self) -> threading.RLock:
-        """Add the lock first, so that no interrupted thread has one that a fork does not know.
+        """Create the lock of this thread, and return it.
 
-        A garbage collection here may finalise a store, which adds a lock for this thread. Then that one is used.
+        It is added to the locks that a fork acquires before the thread can use it: the thread may be interrupted in
+        between. A garbage collection in between may finalise a store, which creates a lock for this thread as well;
+        then that one is used.
         """
         lock = threading.RLock()
         with self._arriving:

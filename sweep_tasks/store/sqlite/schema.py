@@ -18,7 +18,7 @@ from sweep_tasks.store.schema import dump_metadata, load_metadata
 from sweep_tasks.store.sqlite.connection import Connections
 
 APPLICATION_ID = 0x53574550
-Step = Callable[[sqlite3.Connection], None]
+Migration = Callable[[sqlite3.Connection], None]
 
 
 def quoted(identifier: str) -> str:
@@ -60,7 +60,7 @@ def add_table(connection: sqlite3.Connection, table: TableRef, metadata: TableMe
     return True
 
 
-def _migration_step(number: int, tables: Mapping[TableRef, TableMetadata]) -> Step:
+def _migration_step(number: int, tables: Mapping[TableRef, TableMetadata]) -> Migration:
     def step(connection: sqlite3.Connection) -> None:
         if number == 0:
             connection.execute(
@@ -94,11 +94,11 @@ def _move_marks(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT INTO catalog (name, metadata, gone) VALUES (?, ?, 1)", (str(table), gone))
 
 
-STEPS: Sequence[Step] = tuple(_migration_step(number, tables) for number, tables in enumerate(system.STEPS))
+STEPS: Sequence[Migration] = tuple(_migration_step(number, tables) for number, tables in enumerate(system.STEPS))
 """The migration steps; step n migrates a store from version n to n + 1."""
 
 
-def initialise(connections: Connections, steps: Sequence[Step] = STEPS) -> bool:
+def initialise(connections: Connections, steps: Sequence[Migration] = STEPS) -> bool:
     """Create a store in the file, or migrate an older one; True if it is new. Safe to run several times at once.
 
     The folder must exist. Creating it could hide that the file system with the real store is not mounted.
@@ -124,7 +124,7 @@ def initialise(connections: Connections, steps: Sequence[Step] = STEPS) -> bool:
         return new
 
 
-def check_and_migrate(connections: Connections, steps: Sequence[Step] = STEPS) -> None:
+def check_and_migrate(connections: Connections, steps: Sequence[Migration] = STEPS) -> None:
     """Migrate an older store when it is opened; refuse a newer one, and files of other programs."""
     with connections.reading() as connection:
         found = _version(connections, connection)
@@ -135,7 +135,7 @@ def check_and_migrate(connections: Connections, steps: Sequence[Step] = STEPS) -
             _migrate(connections, connection, steps)
 
 
-def _migrate(connections: Connections, connection: sqlite3.Connection, steps: Sequence[Step]) -> None:
+def _migrate(connections: Connections, connection: sqlite3.Connection, steps: Sequence[Migration]) -> None:
     found = _version(connections, connection)
     if found > len(steps):
         raise OtherSchema(f"sqlite:///{connections.path}", found, len(steps))

@@ -45,18 +45,26 @@ from sweep_tasks.store.contract import (
 )
 from sweep_tasks.store.schema import ALWAYS_DURABLE, dump_metadata, load_metadata
 from sweep_tasks.store.sqlite.connection import Connections, Durability
-from sweep_tasks.store.sqlite.schema import STEPS, Step, add_table, check_and_migrate, initialise, physical_name, quoted
+from sweep_tasks.store.sqlite.schema import (
+    STEPS,
+    Migration,
+    add_table,
+    check_and_migrate,
+    initialise,
+    physical_name,
+    quoted,
+)
 from sweep_tasks.store.sqlite.vacuum import size, vacuum, vacuum_method
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Conditions of scans in SQL. Values are always parameters.
 # ---------------------------------------------------------------------------------------------------------------------
 
-Part = tuple[str, list[Any]]
+ScanCondition = tuple[str, list[Any]]
 """A condition and its parameters."""
 
 
-def scan_parts(rows: Span, columns: ColumnChoice, after: Cell | None) -> list[Part]:
+def scan_parts(rows: Span, columns: ColumnChoice, after: Cell | None) -> list[ScanCondition]:
     """Return the conditions of a scan, each of which the primary key can serve as one range.
 
     Resuming in the middle of a row needs two: the rest of that row, then the rows after it. A single comparison of both
@@ -73,7 +81,7 @@ def scan_parts(rows: Span, columns: ColumnChoice, after: Cell | None) -> list[Pa
     ]
 
 
-def _within(column: str, keys: ColumnChoice) -> Part:
+def _within(column: str, keys: ColumnChoice) -> ScanCondition:
     if not isinstance(keys, Span):
         return f"{column} IN ({', '.join('?' * len(keys))})", list(keys)
     if keys.is_one:
@@ -97,14 +105,14 @@ class SQLiteStore(Store):
         busy_timeout_s: float = 30.0,
         durability: Durability = "full",
         clock: Clock | None = None,
-        steps: Sequence[Step] = STEPS,
+        steps: Sequence[Migration] = STEPS,
     ) -> None:
         self.connections = Connections(Path(path), busy_timeout_s, durability)
         self._clock = clock or SystemClock()
         check_and_migrate(self.connections, steps)
 
     @staticmethod
-    def initialise(path: Path | str, *, busy_timeout_s: float = 30.0, steps: Sequence[Step] = STEPS) -> bool:
+    def initialise(path: Path | str, *, busy_timeout_s: float = 30.0, steps: Sequence[Migration] = STEPS) -> bool:
         """Create the store, or migrate an older one; True if it is new."""
         return initialise(Connections(Path(path), busy_timeout_s, "full"), steps)
 
@@ -254,7 +262,7 @@ class SQLiteStore(Store):
             (last,) = connection.execute(f"SELECT max(row) FROM {name}").fetchone()
         return (last or b"") + b"\0"
 
-    def _fetch_parts(self, table: TableRef, query: str, parts: list[Part], limit: int) -> list[Any]:
+    def _fetch_parts(self, table: TableRef, query: str, parts: list[ScanCondition], limit: int) -> list[Any]:
         found: list[Any] = []
         with self._reading(table) as (connection, name):
             for where, parameters in parts:
@@ -409,7 +417,7 @@ class SQLiteStore(Store):
 
     @contextmanager
     def _reading(self, table: TableRef) -> Iterator[tuple[sqlite3.Connection, str]]:
-        with self.connections.reading() as connection, _dropped_is_unknown(table):
+        with self.connections.reading() as connection, _check_not_dropped(table):
             yield connection, _name_of(connection, table)
 
     @contextmanager
@@ -427,7 +435,7 @@ def _name_of(connection: sqlite3.Connection, table: TableRef) -> str:
 
 
 @contextmanager
-def _dropped_is_unknown(table: TableRef) -> Iterator[None]:
+def _check_not_dropped(table: TableRef) -> Iterator[None]:
     """Raise `UnknownTable` if a table is dropped between its lookup and its use: readers hold no lock."""
     try:
         yield

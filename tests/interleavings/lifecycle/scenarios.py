@@ -88,7 +88,7 @@ ALL = (
 
 
 def every(number: int, world: World) -> Iterator[Scenario]:
-    """Every choice of so many processes; of two that are alike, never the second one alone."""
+    """Every choice of this many processes; of two that are alike, never the second one alone."""
     for chosen in combinations(ALL, number):
         if all(_ALIKE.get(process) in (None, *chosen) for process in chosen):
             yield on(world, *chosen)

@@ -9,7 +9,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.journal.journal import Entry, Journal
+from sweep_tasks.journal.journal import Journal, JournalEntry
 from sweep_tasks.store import Store
 from tests.support.clock import ManualClock
 from tests.unit.cli.test_protection_commands import ask, url
@@ -33,7 +33,7 @@ def last(url: str) -> ClockSample | None:
         return ClockHistory(store).last()
 
 
-def acts(store: Store, what: str) -> list[Entry]:
+def acts(store: Store, what: str) -> list[JournalEntry]:
     numbers = range(1, Journal(store).verify().entries + 1)
     return [each for number in numbers if (each := Journal(store).entry(number)) and each.what == what]
 

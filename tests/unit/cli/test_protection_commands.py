@@ -15,7 +15,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
-from sweep_tasks.diagnosis.held_back import Held
+from sweep_tasks.diagnosis.held_back import HeldByRecord
 from sweep_tasks.errors import AlreadySwept, BadValue, LimitExceeded, SnapshotSwept, UnknownTable
 from sweep_tasks.model import Cell, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
@@ -252,7 +252,7 @@ def test_a_truncated_count_is_shown_as_at_least(url: str) -> None:
     assert (cut["entries"], cut["versions"], cut["at_least"]) == (1, 1, True)
     for found, most in ((whole, []), (cut, ["--most", "1"])):
         for_people = ask(url, *release, *most).out
-        held = Held(*(found[name] for name in Held._fields))
+        held = HeldByRecord(*(found[name] for name in HeldByRecord._fields))
         assert held_back(held) in for_people
         assert held_back(held) != held_back(held._replace(at_least=not held.at_least))
 

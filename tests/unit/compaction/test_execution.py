@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweep_tasks.compaction.documents import CompactionOutcome
-from sweep_tasks.compaction.execution import Result, compact_files, inspect_and_plan
+from sweep_tasks.compaction.execution import ExecutedCompaction, compact_files, inspect_and_plan
 from sweep_tasks.compaction.proof import Blocker
 from sweep_tasks.sstables.statistics import thresholds_in
 from tests.unit.compaction.scripted_node import HASTY, NOW_S, ScriptedNode, interval
@@ -27,7 +27,7 @@ def files(node: ScriptedNode) -> list[Path]:
     ]
 
 
-def done(node: ScriptedNode, now_s: int = NOW_S, change: bool = False) -> Result:
+def done(node: ScriptedNode, now_s: int = NOW_S, change: bool = False) -> ExecutedCompaction:
     node.measured()
     order = node.order_at(now_s)
     look = inspect_and_plan(order, thresholds_in(node.settings), 10**9)

@@ -18,10 +18,10 @@ from sweep_tasks.compaction.planning import CompactionPlan
 from sweep_tasks.compaction.ranges import SweptRanges, command_for, described, planned
 from sweep_tasks.connections import open_store
 from sweep_tasks.model import LEAST_TOKEN, TableRef
-from sweep_tasks.sstables.statistics import Thresholds
+from sweep_tasks.sstables.statistics import FileThresholds
 from sweep_tasks.store import initialise_store
 from sweep_tasks.store.contract import PhysicalTable
-from sweep_tasks.tables.deletions import DAY_MS, Deletions, Kind, Left, TableTally, Tally
+from sweep_tasks.tables.deletions import DAY_MS, DeleteKind, DeleteTally, Deletions, Left, TableTally
 from tests.unit.compaction.file_facts import STCS
 from tests.unit.compaction.scripted_node import BUSY, IDLE, ScriptedNode
 
@@ -33,7 +33,7 @@ MUCH, TODAY, DAY_S = 10**9, 40, 86_400
 def tally(**tokens: int) -> TableTally:
     created = TableTally()
     for token, count in tokens.items():
-        created.by_kind[Kind.RANGES].add(int(token.removeprefix("t")) << 40, count)
+        created.by_kind[DeleteKind.RANGES].add(int(token.removeprefix("t")) << 40, count)
     return created
 
 
@@ -51,7 +51,7 @@ def swept(
 
 def plan(*tables: SweptRanges, budget: int = 1_000, off: bool = False, **state: object) -> CompactionPlan:
     by_name = {each.table.qualified: each for each in tables}
-    thresholds = replace(Thresholds(), eligible_share=Fraction(0)) if off else Thresholds()
+    thresholds = replace(FileThresholds(), eligible_share=Fraction(0)) if off else FileThresholds()
     states = dict.fromkeys(by_name, NodeTableState(size=100, **state))  # type: ignore[arg-type]
     return planned(by_name, states, dict.fromkeys(by_name, thresholds), budget)
 
@@ -97,7 +97,7 @@ def test_tombstones_within_gc_grace_are_reported_with_the_time_at_which_it_ends(
 
 def test_a_table_that_the_server_failed_to_compact_does_not_delay_the_others() -> None:
     tables = {each.table.qualified: each for each in (swept("a"), swept("b"))}
-    states, thresholds = dict.fromkeys(tables, NodeTableState(size=100)), dict.fromkeys(tables, Thresholds())
+    states, thresholds = dict.fromkeys(tables, NodeTableState(size=100)), dict.fromkeys(tables, FileThresholds())
     found = planned(tables, states, thresholds, 100, declined={"ks.a"})
     assert ([each.table for each in found.compactions], blockers(found)) == (["ks.b"], ["declined"])
 
@@ -134,8 +134,8 @@ class Far:
         self.settings = self.scripted.with_settings(store=f"sqlite:///{tmp / 'store.db'}")
         initialise_store(self.settings.store, self.settings)
         for day, count in ((2, 2_000), (TODAY, 30)):
-            deleted = Tally()
-            deleted.add(TableRef("shop", "orders"), Kind.RANGES, [5] * count)
+            deleted = DeleteTally()
+            deleted.add(TableRef("shop", "orders"), DeleteKind.RANGES, [5] * count)
             with open_store(self.settings.store, self.settings) as store:
                 Deletions(store).add(deleted, day * DAY_MS)
 

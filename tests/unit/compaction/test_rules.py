@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from sweep_tasks.compaction.reports import file_verdict
 from sweep_tasks.compaction.rules import AssessedFile, CandidateReason, Density, is_dense, plan
-from sweep_tasks.sstables.statistics import Block, FileStatistics, Reads, Spread, Thresholds, ThresholdsByTable
+from sweep_tasks.sstables.statistics import Block, FileStatistics, FileThresholds, Reads, Spread, ThresholdsByTable
 
-USUAL = Thresholds()
+USUAL = FileThresholds()
 DENSE, CLEAN = Block(100, 0, 4096), Block(0, 0, 4096)
 
 
 def planned(
-    *files: FileStatistics, thresholds: Thresholds = USUAL, tables: Mapping[str, Thresholds] | None = None
+    *files: FileStatistics, thresholds: FileThresholds = USUAL, tables: Mapping[str, FileThresholds] | None = None
 ) -> list[AssessedFile]:
     return plan(files, ThresholdsByTable(thresholds, tables or {}))
 
@@ -30,7 +30,7 @@ def of(dense: int, blocks: int, file: str = "a", **more: Any) -> FileStatistics:
     return FileStatistics(file, [DENSE] * dense + [CLEAN] * (blocks - dense), **more)
 
 
-def reason(file: FileStatistics, thresholds: Thresholds = USUAL) -> CandidateReason:
+def reason(file: FileStatistics, thresholds: FileThresholds = USUAL) -> CandidateReason:
     (verdict,) = planned(file, thresholds=thresholds)
     assert verdict.eligible == (verdict.rank == 1)
     return verdict.reason
@@ -203,7 +203,7 @@ class TestOverlaps:
 
 shares = st.builds(Fraction, st.integers(-2, 20), st.sampled_from([20, 7, 100]))
 numbers = st.integers(-1, 4)
-limits = st.builds(Thresholds, numbers, shares, shares, numbers, numbers, shares)
+limits = st.builds(FileThresholds, numbers, shares, shares, numbers, numbers, shares)
 tables = st.sampled_from([None, "shop.orders", "shop.bills"])
 blocks = st.tuples(st.integers(0, 5), st.integers(0, 6), st.integers(0, 6)).map(
     lambda drawn: Block(drawn[0], min(drawn[1], drawn[2]), drawn[2])
@@ -263,21 +263,21 @@ def test_half_of_the_bytes_is_exact_at_any_size(tombstone_bytes: int, total: int
 
 @given(full_files, limits)
 def test_whatever_a_file_holds_it_is_left_alone_where_compaction_is_switched_off(
-    file: FileStatistics, thresholds: Thresholds
+    file: FileStatistics, thresholds: FileThresholds
 ) -> None:
     off = replace(thresholds, eligible_share=Fraction(0))
     assert reason(file, off) is (CandidateReason.PENDING if file.pending else CandidateReason.SWITCHED_OFF)
 
 
 @given(st.lists(plain_files, max_size=12, unique_by=lambda file: file.file), limits)
-def test_blocks_alone_are_judged_by_nothing_but_blocks(files: list[FileStatistics], thresholds: Thresholds) -> None:
+def test_blocks_alone_are_judged_by_nothing_but_blocks(files: list[FileStatistics], thresholds: FileThresholds) -> None:
     bare = replace(thresholds, run_warn=0, run_fail=0, overlap_share=Fraction(0))
     assert planned(*files, thresholds=thresholds) == planned(*files, thresholds=bare)
 
 
 @given(full_lists, plain_files, limits)
 def test_a_file_with_only_block_statistics_is_not_affected_by_statistics_of_other_files(
-    files: list[FileStatistics], plain: FileStatistics, thresholds: Thresholds
+    files: list[FileStatistics], plain: FileStatistics, thresholds: FileThresholds
 ) -> None:
     plain = replace(plain, file="z")
     (alone,) = planned(plain, thresholds=thresholds)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sweep_tasks.compaction.node_files import WORST, FileCounts
-from sweep_tasks.sstables.statistics import Thresholds, ThresholdsByTable
+from sweep_tasks.sstables.statistics import FileThresholds, ThresholdsByTable
 from sweep_tasks.sstables.tombstones import FileSummary
 
 
 @pytest.fixture
 def summary() -> FileCounts:
-    created = FileCounts("one", 1_000, ThresholdsByTable(Thresholds(), {}), Fraction(1, 2))
+    created = FileCounts("one", 1_000, ThresholdsByTable(FileThresholds(), {}), Fraction(1, 2))
     for table in ("ks.t", "ks.u"):
         created.table(table, 60)
     return created
@@ -81,8 +81,8 @@ def test_ten_files_each_of_them_harmless_may_fail_a_read_together(summary: FileC
 
 
 def test_runs_nearest_to_failing_are_first_even_if_others_are_longer() -> None:
-    own = replace(Thresholds(), run_fail=2_000)
-    summary = FileCounts("one", 1_000, ThresholdsByTable(Thresholds(), {"ks.u": own}), Fraction(1, 2))
+    own = replace(FileThresholds(), run_fail=2_000)
+    summary = FileCounts("one", 1_000, ThresholdsByTable(FileThresholds(), {"ks.u": own}), Fraction(1, 2))
     for table in ("ks.t", "ks.u"):
         summary.table(table, 60)
     for token in range(3 * WORST):
@@ -96,7 +96,7 @@ def test_runs_nearest_to_failing_are_first_even_if_others_are_longer() -> None:
 
 
 def test_where_a_server_never_fails_nothing_is_near_it() -> None:
-    summary = FileCounts("one", 1_000, ThresholdsByTable(replace(Thresholds(), run_fail=0), {}), Fraction(1, 2))
+    summary = FileCounts("one", 1_000, ThresholdsByTable(replace(FileThresholds(), run_fail=0), {}), Fraction(1, 2))
     summary.table("ks.t", 60)
     summary.add(file_summary(runs=[(7, 200_000, 200_000)]))
     assert not summary.measurement(Path("/lines")).longest_runs[0].near_failing

@@ -11,7 +11,7 @@ from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue, NotFound, SweepflowError
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, on
+from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, StoreCall, crash, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.schema import CLOCK_SAMPLES
 from tests.conftest import memory_store
@@ -271,7 +271,7 @@ class TestDiscarding:
         hosts.record_now(hosts.ahead, step_max_s=0)
         hosts.advance(60)
 
-        def record_ahead(call: Call) -> None:
+        def record_ahead(call: StoreCall) -> None:
             hosts.record_now(hosts.ahead, step_max_s=0)
 
         store = FaultyStore(memory, before=on("compare_and_set", 1, record_ahead, CLOCK_SAMPLES))
@@ -300,7 +300,7 @@ class TestDiscarding:
         hosts.record_now(hosts.ahead, step_max_s=0)
         hosts.advance(60)
 
-        def record_right(call: Call) -> None:
+        def record_right(call: StoreCall) -> None:
             hosts.record_now(hosts.right)
 
         store = FaultyStore(memory, after=on("compare_and_set", 1, record_right, CLOCK_SAMPLES))
@@ -313,7 +313,7 @@ class TestDiscarding:
         hosts = Hosts(memory)
         hosts.record_now(hosts.right)
 
-        def discard(call: Call) -> None:
+        def discard(call: StoreCall) -> None:
             ClockHistory(memory).discard(hosts.right.now_ms())
 
         store = FaultyStore(memory, before=on("put_if_absent", 1, discard))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep_tasks.clock import SystemClock, Uptime
-from sweep_tasks.coordination.clock_samples import Answer, ClockRecord, Sample, believed_ms, confirm, cut, offer
+from sweep_tasks.coordination.clock_samples import ClockRecord, Sample, SampleVerdict, believed_ms, confirm, cut, offer
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -25,57 +25,65 @@ def recorded(*samples: Sample) -> ClockRecord:
     record: ClockRecord | None = None
     for each in samples:
         answer, record = offer(record, each, STEP)
-        assert answer is Answer.ACCEPTED
+        assert answer is SampleVerdict.ACCEPTED
     assert record
     return record
 
 
-def answer_to(record: ClockRecord | None, given: Sample, step_ms: int = STEP) -> Answer:
+def answer_to(record: ClockRecord | None, given: Sample, step_ms: int = STEP) -> SampleVerdict:
     return offer(record, given, step_ms)[0]
 
 
 class TestOffer:
     def test_the_first_sample_is_accepted_whatever_it_shows(self) -> None:
-        assert answer_to(None, sample(NOW + 1_000 * DAY)) is Answer.ACCEPTED
+        assert answer_to(None, sample(NOW + 1_000 * DAY)) is SampleVerdict.ACCEPTED
 
     @pytest.mark.parametrize(
         ("later_ms", "answer"),
-        [(1, Answer.ACCEPTED), (STEP, Answer.ACCEPTED), (STEP + 1, Answer.AHEAD), (DAY, Answer.AHEAD),
-         (0, Answer.NOT_ABOVE), (-STEP, Answer.NOT_ABOVE), (-STEP - 1, Answer.BEHIND), (-DAY, Answer.BEHIND)],
-    )  # fmt: skip
-    def test_another_host_may_be_a_step_above_the_last_sample(self, later_ms: int, answer: Answer) -> None:
+        [
+            (1, SampleVerdict.ACCEPTED),
+            (STEP, SampleVerdict.ACCEPTED),
+            (STEP + 1, SampleVerdict.AHEAD),
+            (DAY, SampleVerdict.AHEAD),
+            (0, SampleVerdict.NOT_ABOVE),
+            (-STEP, SampleVerdict.NOT_ABOVE),
+            (-STEP - 1, SampleVerdict.BEHIND),
+            (-DAY, SampleVerdict.BEHIND),
+        ],
+    )
+    def test_another_host_may_be_a_step_above_the_last_sample(self, later_ms: int, answer: SampleVerdict) -> None:
         assert answer_to(recorded(sample(NOW)), sample(NOW + later_ms, "b")) is answer
 
     def test_a_pause_measured_by_the_uptime_is_accepted(self) -> None:
         record = recorded(sample(NOW, up_ms=HOUR))
-        assert answer_to(record, sample(NOW + 7 * DAY, up_ms=HOUR + 7 * DAY)) is Answer.ACCEPTED
-        assert answer_to(record, sample(NOW + 7 * DAY + STEP + 1, up_ms=HOUR + 7 * DAY)) is Answer.AHEAD
+        assert answer_to(record, sample(NOW + 7 * DAY, up_ms=HOUR + 7 * DAY)) is SampleVerdict.ACCEPTED
+        assert answer_to(record, sample(NOW + 7 * DAY + STEP + 1, up_ms=HOUR + 7 * DAY)) is SampleVerdict.AHEAD
 
     def test_a_clock_that_was_set_is_not_accepted_although_its_host_was_before(self) -> None:
-        assert answer_to(recorded(sample(NOW, up_ms=0)), sample(NOW + DAY, up_ms=MINUTE)) is Answer.AHEAD
+        assert answer_to(recorded(sample(NOW, up_ms=0)), sample(NOW + DAY, up_ms=MINUTE)) is SampleVerdict.AHEAD
 
     def test_a_host_that_was_restarted_can_not_show_how_much_time_has_passed(self) -> None:
         record = recorded(sample(NOW, up_ms=HOUR))
         restarted = Sample(NOW + DAY, 100, Uptime("another boot", "a", HOUR + DAY))
-        assert answer_to(record, restarted) is Answer.AHEAD
+        assert answer_to(record, restarted) is SampleVerdict.AHEAD
 
     def test_every_one_of_several_hosts_can_show_that_a_night_has_passed(self) -> None:
         record = recorded(sample(NOW, "a", HOUR), sample(NOW + 1, "b", 5 * HOUR))
         for host, up_ms in (("a", HOUR), ("b", 5 * HOUR)):
-            assert answer_to(record, sample(NOW + 9 * HOUR, host, up_ms + 9 * HOUR)) is Answer.ACCEPTED
+            assert answer_to(record, sample(NOW + 9 * HOUR, host, up_ms + 9 * HOUR)) is SampleVerdict.ACCEPTED
 
     def test_hosts_that_agree_do_not_confirm_each_other(self) -> None:
         _, record = offer(recorded(sample(NOW)), sample(NOW + DAY, "b"), STEP)
-        assert answer_to(record, sample(NOW + DAY + 1, "c")) is Answer.AHEAD
+        assert answer_to(record, sample(NOW + DAY + 1, "c")) is SampleVerdict.AHEAD
 
     def test_a_decreasing_timestamp_is_never_accepted(self) -> None:
-        assert answer_to(recorded(sample(NOW, ts=100)), sample(NOW + 1, ts=99)) is Answer.NOT_ABOVE
+        assert answer_to(recorded(sample(NOW, ts=100)), sample(NOW + 1, ts=99)) is SampleVerdict.NOT_ABOVE
 
     def test_without_a_bound_everything_above_is_accepted_and_nothing_is_noted(self) -> None:
         record = recorded(sample(NOW))
-        assert answer_to(record, sample(NOW + 900 * DAY, "b"), step_ms=0) is Answer.ACCEPTED
+        assert answer_to(record, sample(NOW + 900 * DAY, "b"), step_ms=0) is SampleVerdict.ACCEPTED
         answer, after = offer(record, sample(NOW - 900 * DAY, "b"), 0)
-        assert (answer, after) == (Answer.NOT_ABOVE, record)
+        assert (answer, after) == (SampleVerdict.NOT_ABOVE, record)
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2 * HOUR)), min_size=1, max_size=40))
     def test_one_wrong_clock_gains_no_more_than_a_step(self, visits: list[tuple[int, int]]) -> None:
@@ -86,7 +94,7 @@ class TestOffer:
         for host, passes_ms in [(0, 0), *visits]:
             true_ms += passes_ms
             answer, record = offer(record, sample(true_ms + offsets[host], str(host), true_ms), STEP)
-            if answer is Answer.ACCEPTED:
+            if answer is SampleVerdict.ACCEPTED:
                 accepted.append((true_ms, record.wall_ms))
         for at, (true_then, wall_then) in enumerate(accepted):
             for true_later, wall_later in accepted[at:]:
@@ -157,7 +165,7 @@ class TestOperators:
         confirmed = confirm(record, record.pending()[0])
         assert confirmed
         assert (confirmed.wall_ms, confirmed.ts, confirmed.refused) == (NOW + DAY, 110, ())
-        assert answer_to(confirmed, sample(NOW + 2 * DAY, "b", 7 + DAY, ts=120)) is Answer.ACCEPTED
+        assert answer_to(confirmed, sample(NOW + 2 * DAY, "b", 7 + DAY, ts=120)) is SampleVerdict.ACCEPTED
 
     def test_what_others_have_overtaken_can_not_be_confirmed(self) -> None:
         _, record = offer(recorded(sample(NOW)), sample(NOW + DAY, "b", ts=110), STEP)

@@ -11,7 +11,7 @@ from sweep_tasks.coordination.timestamps import MOST_AT_ONCE, TimestampService
 from sweep_tasks.errors import BadValue, OutcomeUnknown, StoreUnavailable
 from sweep_tasks.model import MAX_TS
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, fail, lose_answer, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, fail, lose_answer, on
 from sweep_tasks.store.memory import MemoryStore
 from tests.support.processes import in_processes
 
@@ -84,7 +84,7 @@ def test_callers_share_a_call_only_if_it_has_not_been_sent(memory: MemoryStore) 
     """The first call is held in the store; callers that ask meanwhile share the second, which is sent afterwards."""
     in_store, go_on = threading.Event(), threading.Event()
 
-    def hold(_: Call) -> None:
+    def hold(_: StoreCall) -> None:
         in_store.set()
         assert go_on.wait(10)
 

@@ -24,12 +24,12 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.parking import Quarantine, Quarantined
 from sweep_tasks.store import Store, StoreLocation
-from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, on
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.run import Sweeper
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.catalog import Catalog
-from sweep_tasks.tables.deletions import Deletions, Kind, Tally
+from sweep_tasks.tables.deletions import DeleteKind, DeleteTally, Deletions
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions import TransactionManager
 from tests.support.clock import ManualClock
@@ -285,7 +285,7 @@ class CountedStore(FaultyStore):
         super().__init__(store, before=self._asked)
         self.s = 0.0
 
-    def _asked(self, call: Call) -> None:
+    def _asked(self, call: StoreCall) -> None:
         self.s += CUTTING_S if call.name == "scan_ranges" else 0.001
 
     def scan_versions(self, *given: Any, **named: Any) -> Any:
@@ -350,8 +350,8 @@ def test_a_due_scan_that_is_not_scheduled_says_so(store: Store, clock: ManualClo
 
 def test_tombstones_written_by_sweeps_are_shown_where_there_are_any(memory: Store, clock: ManualClock) -> None:
     Catalog(memory).create(T, TableMetadata(CONSERVATIVE))
-    tally = Tally()
-    tally.add(T, Kind.RANGES, [5, 5, 7])
+    tally = DeleteTally()
+    tally.add(T, DeleteKind.RANGES, [5, 5, 7])
     Deletions(memory).add(tally, clock.now_ms())
     doctor = Doctor(memory, SETTINGS, clock, 1)
     assert doctor.examine(StoreLocation.parse("cassandra://host/keyspace")).tombstones_written == 3

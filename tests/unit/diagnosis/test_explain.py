@@ -19,7 +19,7 @@ from sweep_tasks.errors import UnknownTable
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import FINE, write_bytes
-from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Quarantine, Why
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking, Quarantine
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import shard_of
 from sweep_tasks.store import Store
@@ -149,7 +149,7 @@ def test_below_more_parked_entries_than_are_read_it_is_looked_up(world: World) -
     world.protect("backup", 15)
     world.sweep(100)
     crowd = [
-        ParkedEntry(Hold(Why.GRACE, until_ms=1), 1, Cell(b"%06d" % number, b"c"), 5, -1, False)
+        ParkedEntry(Hold(HoldReason.GRACE, until_ms=1), 1, Cell(b"%06d" % number, b"c"), 5, -1, False)
         for number in range(MOST + 1)
     ]
     Parking(world.store, TimestampService(world.store), CONSERVATIVE, 0).park(crowd)

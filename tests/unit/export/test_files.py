@@ -12,8 +12,8 @@ import pytest
 from sweep_tasks.errors import AlreadyExists, BadValue, NotFound
 from sweep_tasks.export.files import (
     Export,
+    ExportedCells,
     Manifest,
-    Written,
     as_folder,
     chain,
     data_of,
@@ -30,14 +30,16 @@ from tests.support.disk import Disk
 
 def created(folder: Path, ts: int, tables: str = "a b", since: str | None = None, chosen: str = "x.*") -> Path:
     folder.mkdir()
-    manifest = Manifest(ts, (chosen,), {table: Written(1, 0) for table in tables.split()}, since)
+    manifest = Manifest(ts, (chosen,), {table: ExportedCells(1, 0) for table in tables.split()}, since)
     manifest_of(folder).write_text(json.dumps(manifest.document()))
     return folder
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
-    full = Manifest(7, ("shop.*", "billing.bills"), {"shop.orders": Written(3, 0)})
-    increment = Manifest(9, ("shop.*",), {"shop.orders": Written(1, 2), "shop.carts": Written(0, 0)}, "../7")
+    full = Manifest(7, ("shop.*", "billing.bills"), {"shop.orders": ExportedCells(3, 0)})
+    increment = Manifest(
+        9, ("shop.*",), {"shop.orders": ExportedCells(1, 2), "shop.carts": ExportedCells(0, 0)}, "../7"
+    )
     for manifest, kind in ((full, "full"), (increment, "increment")):
         manifest_of(tmp_path).write_text(json.dumps(manifest.document()))
         assert find_export(tmp_path) == Export(tmp_path, manifest)
@@ -129,7 +131,7 @@ def test_a_draft_is_on_disk_before_its_manifest_and_that_before_its_name(
         part = data_of(created_here) / "table=a" / "part.parquet"
         part.parent.mkdir(parents=True)
         part.touch()
-        write_manifest(created_here, Manifest(7, ("a",), {"a": Written(1, 0)}))
+        write_manifest(created_here, Manifest(7, ("a",), {"a": ExportedCells(1, 0)}))
     name, manifest = disk.when(folder), disk.when(manifest_of(created_here))
     assert disk.when(part) < disk.when(part.parent) < disk.when(data_of(created_here)) < manifest
     assert manifest < disk.when(created_here) < name < disk.when(folder.parent) < disk.when(tmp_path)

@@ -20,7 +20,7 @@ from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue, NotYet, StoreUnavailable
 from sweep_tasks.journal.actors import NO_REASON, acting_for, current_user
-from sweep_tasks.journal.journal import INTERRUPTED, QUARANTINED_ENTRIES, Entry, Journal
+from sweep_tasks.journal.journal import INTERRUPTED, QUARANTINED_ENTRIES, Journal, JournalEntry
 from sweep_tasks.journal.safeguards import SAFEGUARDS, lowered, record_lowered
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
@@ -32,7 +32,7 @@ from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, lose_answer, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, lose_answer, on
 from sweep_tasks.store.schema import JOURNAL_HEAD, LEGACY_SWEEPS, scan_row
 from sweep_tasks.sweep.horizon import Horizon, in_table
 from sweep_tasks.sweep.order import SweepOptions, SweepOrder
@@ -215,7 +215,7 @@ def act(request: pytest.FixtureRequest, store: Store, clock: ManualClock) -> Act
     return found
 
 
-def newest(store: Store) -> tuple[Entry, Entry]:
+def newest(store: Store) -> tuple[JournalEntry, JournalEntry]:
     """The last intent, and its outcome."""
     head = Journal(store).verify().entries
     intent, outcome = Journal(store).entry(head - 1), Journal(store).entry(head)
@@ -250,7 +250,7 @@ def test_it_is_recorded_for_the_actor_and_the_reason_of_the_caller(store: Store,
 
 
 def test_it_is_not_done_if_the_intent_can_not_be_recorded(store: Store, clock: ManualClock, act: Act) -> None:
-    def refuse(call: Call) -> None:
+    def refuse(call: StoreCall) -> None:
         if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
             raise StoreUnavailable("store: away")
 
@@ -272,7 +272,7 @@ def stored(store: Store) -> dict[str, Any]:
     }
 
 
-def entries(store: Store) -> list[Entry]:
+def entries(store: Store) -> list[JournalEntry]:
     numbers = range(1, Journal(store).verify().entries + 1)
     return [each for number in numbers if (each := Journal(store).entry(number))]
 
@@ -288,7 +288,7 @@ def test_a_pause_is_recorded_for_the_user_who_requests_it(store: Store, clock: M
 def test_nothing_is_paused_if_the_intent_can_not_be_recorded(store: Store, clock: ManualClock) -> None:
     Shop(store, clock)
 
-    def refuse(call: Call) -> None:
+    def refuse(call: StoreCall) -> None:
         if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
             raise StoreUnavailable("store: away")
 
@@ -373,7 +373,7 @@ class TestSweeps:
         clock.advance(60)
         existing = stored(store)
 
-        def refuse(call: Call) -> None:
+        def refuse(call: StoreCall) -> None:
             if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
                 raise StoreUnavailable("store: away")
 
@@ -454,7 +454,7 @@ class TestScans:
             else:
                 decide_start(on, off, clock, LegacyOrder(TABLE), restart=False, owner="another")
 
-        def refuse(call: Call) -> None:
+        def refuse(call: StoreCall) -> None:
             if call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
                 raise StoreUnavailable("store: away")
 
@@ -518,7 +518,7 @@ class TestClockSamples:
     def test_that_transactions_store_are_recorded_or_refused(self, store: Store, ahead: SkewedClock) -> None:
         away = True
 
-        def refuse(call: Call) -> None:
+        def refuse(call: StoreCall) -> None:
             if away and call.name == "compare_and_set" and call.arguments[0] == JOURNAL_HEAD:
                 raise StoreUnavailable("store: away")
 

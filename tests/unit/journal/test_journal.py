@@ -22,7 +22,7 @@ from sweep_tasks.journal.actors import MOST_CHARACTERS, NO_REASON, SCHEDULER, Pr
 from sweep_tasks.journal.journal import Journal
 from sweep_tasks.model import MAX_TS, Cell
 from sweep_tasks.store import Change, Store
-from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, on
 from sweep_tasks.store.schema import JOURNAL, JOURNAL_HEAD
 from tests.support.clock import ManualClock
 from tests.support.errors import having
@@ -81,7 +81,7 @@ def test_without_a_proper_reason_nothing_is_done(store: Store, clock: ManualCloc
 
 
 def test_what_cannot_be_recorded_is_not_done(store: Store, clock: ManualClock) -> None:
-    def fail(call: Call) -> None:
+    def fail(call: StoreCall) -> None:
         if call.name == "compare_and_set":
             raise StoreUnavailable("store: away")
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_recorded_is_not_done(store: Store, clock: ManualClock) -
 def test_an_outcome_that_cannot_be_recorded_fails_nothing_and_is_logged(store: Store, clock: ManualClock) -> None:
     done = False
 
-    def fail(call: Call) -> None:
+    def fail(call: StoreCall) -> None:
         if done and call.name == "compare_and_set":
             raise StoreUnavailable("store: away")
 
@@ -257,7 +257,7 @@ class TestTheChain:
         record(store, clock, *map(str, range(acts)))
         left = calls
 
-        def die(_: Call) -> None:
+        def die(_: StoreCall) -> None:
             nonlocal left
             left -= 1
             if left < 0:
@@ -272,7 +272,7 @@ class TestTheChain:
     def test_is_begun_by_one_of_two_writers_that_both_find_it_empty(self, store: Store, clock: ManualClock) -> None:
         """The other one writes its entries between two reads of the first."""
 
-        def be_first(_: Call) -> None:
+        def be_first(_: StoreCall) -> None:
             record(store, clock, "theirs")
 
         slow = FaultyStore(store, before=on("scan", 1, be_first))
@@ -323,7 +323,7 @@ class TestTheChain:
     def test_gives_up_after_a_bounded_number_of_attempts(self, store: Store, clock: ManualClock) -> None:
         others = 0
 
-        def be_first(call: Call) -> None:
+        def be_first(call: StoreCall) -> None:
             nonlocal others
             if call.name == "compare_and_set":
                 others += 1
@@ -343,7 +343,7 @@ class TestTheChain:
         record(store, clock, "before")
         lost = False
 
-        def lose(call: Call) -> None:
+        def lose(call: StoreCall) -> None:
             nonlocal lost
             if lost or call.name != "compare_and_set":
                 return
@@ -395,7 +395,7 @@ class TestPruning:
         limit = clock.now_ms()
         left = calls
 
-        def die(_: Call) -> None:
+        def die(_: StoreCall) -> None:
             nonlocal left
             left -= 1
             if left < 0:

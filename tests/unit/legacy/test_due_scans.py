@@ -27,7 +27,7 @@ UNQUEUED = changed(NOTHING, CONSERVATIVE)
 
 
 @pytest.mark.parametrize(
-    ("table", "reach", "passed", "parked", "lacks"),
+    ("table", "sweep_ts", "passed", "parked", "lacks"),
     [
         (TableMetadata(), 0, 0, True, None),
         (UNQUEUED, SINCE - 1, 999, False, Undone.REACH),
@@ -45,9 +45,9 @@ UNQUEUED = changed(NOTHING, CONSERVATIVE)
     ],
 )  # fmt: skip
 def test_what_a_scan_still_lacks(
-    table: TableMetadata, reach: int, passed: int, parked: bool, lacks: Undone | None
+    table: TableMetadata, sweep_ts: int, passed: int, parked: bool, lacks: Undone | None
 ) -> None:
-    assert short_of(table, reach, passed, parked) is lacks
+    assert short_of(table, sweep_ts, passed, parked) is lacks
 
 
 def test_every_reason_has_a_sentence() -> None:

@@ -9,7 +9,7 @@ from sweep_tasks.legacy.progress import SWEEPING_PAUSED, RunState
 from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration.scanning import planned
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, on
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.tables.pauses import Pauses, named
 from tests.support.clock import ManualClock
@@ -46,7 +46,7 @@ def test_no_scan_of_it_begins_or_is_resumed(paused: TableRef | None, store: Stor
 def test_a_running_scan_stops_after_its_page_and_is_resumed_later(store: Store, clock: ManualClock) -> None:
     filled(store)
 
-    def pause(_call: Call) -> None:
+    def pause(_call: StoreCall) -> None:
         Pauses(store, clock).pause(TABLE, "ada", "a migration")
 
     watched = FaultyStore(store, before=on("scan_versions", 2, pause))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.legacy.priority import Candidate, LastScan, Policy, Why, reason, scheduled_scans
+from sweep_tasks.legacy.priority import Candidate, FinishedScan, Policy, ScanCause, reason, scheduled_scans
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableRef
 from sweep_tasks.protection.records import Target
-from sweep_tasks.tables.activity import Written
+from sweep_tasks.tables.activity import WriteCounts
 
 CONSERVATIVE, THOROUGH, NOTHING = SweepStrategy
 DAY_MS = 86_400_000
@@ -29,7 +29,7 @@ class Known(NamedTuple):
     rests: bool
 
     def candidate(self, name: str, last_scheduled_ms: int, now_ms: int) -> Candidate:
-        last = LastScan(100, now_ms - (1 if self.rests else 8) * DAY_MS, 1_000, 500) if self.was_scanned else None
+        last = FinishedScan(100, now_ms - (1 if self.rests else 8) * DAY_MS, 1_000, 500) if self.was_scanned else None
         return table(
             name, last, writes=self.writes, due=self.due, running=self.running, last_scheduled_ms=last_scheduled_ms
         )
@@ -45,19 +45,19 @@ known = st.builds(
 )
 
 
-def scanned(days_ago: int, *, found: float = 0.5, sweep_ts: int = 100) -> LastScan:
-    return LastScan(sweep_ts, NOW_MS - days_ago * DAY_MS, 1_000, int(1_000 * found))
+def scanned(days_ago: int, *, found: float = 0.5, sweep_ts: int = 100) -> FinishedScan:
+    return FinishedScan(sweep_ts, NOW_MS - days_ago * DAY_MS, 1_000, int(1_000 * found))
 
 
 def table(
     name: str,
-    last: LastScan | None = None,
+    last: FinishedScan | None = None,
     *,
     writes: int = 0,
     deletes: int = 0,
     strategy: SweepStrategy = CONSERVATIVE,
     due: int | None = None,
-    reach: int = 1_000,
+    sweep_ts: int = 1_000,
     last_scheduled_ms: int | None = None,
     running: bool = False,
     cancelled: bool = False,
@@ -67,10 +67,10 @@ def table(
     """What is due can't be done while it is not reachable, unless stated otherwise."""
     each_scan = last_scheduled_ms if last_scheduled_ms is not None else last.ended_ms if last else 0
     scan = ScanDue(ScanReason.UNQUEUED, due) if due is not None else None
-    too_early = due is not None and reach < due if lacks is None else lacks
-    written = Written(writes, deletes)
+    too_early = due is not None and sweep_ts < due if lacks is None else lacks
+    written = WriteCounts(writes, deletes)
     return Candidate(
-        TableRef("app", name), strategy, last, each_scan, written, scan, reach, running, cancelled, too_early, stale
+        TableRef("app", name), strategy, last, each_scan, written, scan, sweep_ts, running, cancelled, too_early, stale
     )
 
 
@@ -185,19 +185,22 @@ class TestCandidates:
             (table("t", running=True), None),
             (table("t", strategy=NOTHING), None),
             (table("t", scanned(1), writes=10**9), None),
-            (table("t", scanned(8)), Why.WRITTEN),
-            (table("t", scanned(1, sweep_ts=100), due=500, reach=400), None),
-            (table("t", scanned(1, sweep_ts=100), due=500, reach=500), Why.STRATEGY_CHANGED),
-            (table("t", scanned(1, sweep_ts=600), due=500, reach=700), None),
-            (table("t", due=500, reach=400), Why.NEVER_SCANNED),
+            (table("t", scanned(8)), ScanCause.WRITTEN),
+            (table("t", scanned(1, sweep_ts=100), due=500, sweep_ts=400), None),
+            (table("t", scanned(1, sweep_ts=100), due=500, sweep_ts=500), ScanCause.STRATEGY_CHANGED),
+            (table("t", scanned(1, sweep_ts=600), due=500, sweep_ts=700), None),
+            (table("t", due=500, sweep_ts=400), ScanCause.NEVER_SCANNED),
             (table("t", scanned(1, sweep_ts=100), due=500, lacks=True), None),
-            (table("t", scanned(1, sweep_ts=600)._replace(lacked=True), due=500, reach=700), Why.STRATEGY_CHANGED),
+            (
+                table("t", scanned(1, sweep_ts=600)._replace(lacked=True), due=500, sweep_ts=700),
+                ScanCause.STRATEGY_CHANGED,
+            ),
             (table("t", cancelled=True), None),
-            (table("t", reach=0), None),
-            (table("t", scanned(30), reach=0), None),
-            (table("t", scanned(1, sweep_ts=15), reach=700, stale=500), Why.WRITTEN),
-            (table("t", scanned(1, sweep_ts=15), reach=15, stale=500), None),
-            (table("t", scanned(1, sweep_ts=600), reach=700, stale=500), None),
+            (table("t", sweep_ts=0), None),
+            (table("t", scanned(30), sweep_ts=0), None),
+            (table("t", scanned(1, sweep_ts=15), sweep_ts=700, stale=500), ScanCause.WRITTEN),
+            (table("t", scanned(1, sweep_ts=15), sweep_ts=15, stale=500), None),
+            (table("t", scanned(1, sweep_ts=600), sweep_ts=700, stale=500), None),
         ],
         ids=[
             "a-worker-is-scanning-it", "swept-by-nothing", "scanned-not-long-ago", "scanned-long-ago",
@@ -209,7 +212,7 @@ class TestCandidates:
             "scanned-not-long-ago-and-far-enough",
         ],
     )  # fmt: skip
-    def test_whether_and_why_a_table_waits(self, waits: Candidate, why: Why | None) -> None:
+    def test_whether_and_why_a_table_waits(self, waits: Candidate, why: ScanCause | None) -> None:
         assert reason(waits, POLICY, NOW_MS) is why
 
     def test_an_excluded_table_is_never_chosen(self) -> None:

@@ -41,11 +41,11 @@ def how(
     from_row: bytes = b"",
     owner: str = "me",
     scheduled: bool = False,
-    reach: int = 10,
+    sweep_ts: int = 10,
     **order: Any,
 ) -> Begin:
     asked = LegacyOrder(T, from_row=from_row, **order)
-    now = Now(from_row, CONSERVATIVE, reach, NOW_MS, SILENT_MS)
+    now = Now(from_row, CONSERVATIVE, sweep_ts, NOW_MS, SILENT_MS)
     return how_to_begin(found, asked, now, restart=restart, owner=owner, scheduled=scheduled)
 
 
@@ -60,7 +60,7 @@ def test_a_run_of_another_strategy_is_of_no_use(started_by: SweepStrategy | None
 
 
 def test_a_run_above_the_current_horizon_is_not_resumed() -> None:
-    assert how(existing(RunState.PAUSED), reach=9) is Begin.TAKE_OVER
+    assert how(existing(RunState.PAUSED), sweep_ts=9) is Begin.TAKE_OVER
 
 
 @pytest.mark.parametrize("state", [RunState.PAUSED, RunState.CANCELLED])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sweep_tasks.legacy.rules import Judged, Place, TableRules
+from sweep_tasks.legacy.rules import Judged, ScanPosition, TableRules
 from sweep_tasks.model import SENTINEL_TS, Cell, StoredVersion, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Mode, Protections, Record, Target
 from sweep_tasks.sweep.rules import TableView
@@ -31,7 +31,7 @@ def versions(cell: Cell, *starts: int, deletes: tuple[int, ...] = ()) -> list[St
 
 
 def judged(
-    by: TableRules, found: list[StoredVersion], place: Place | None = None, at_end: bool = True, **commits: int
+    by: TableRules, found: list[StoredVersion], place: ScanPosition | None = None, at_end: bool = True, **commits: int
 ) -> Judged:
     """Everything commits one later, unless `_30=…` says otherwise."""
     outcomes = {ts: commits.get(f"_{ts}", ts + 1) for ts in by.starts(found)}

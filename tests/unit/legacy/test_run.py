@@ -17,7 +17,16 @@ from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
-from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, fail, lose_answer, miss_a_replica, on
+from sweep_tasks.store.faults import (
+    FaultyStore,
+    ProcessCrashed,
+    StoreCall,
+    crash,
+    fail,
+    lose_answer,
+    miss_a_replica,
+    on,
+)
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.schema import LEGACY_SWEEPS, PARKED, THRESHOLDS, TRANSACTIONS
 from sweep_tasks.store.sqlite import SQLiteStore
@@ -173,7 +182,7 @@ def test_a_worker_that_lost_its_run_leaves_the_ranges_to_the_new_owner(store: St
     other = LegacySweep(store, SETTINGS, clock, "another")
     taken: list[Run] = []
 
-    def take(call: Call) -> None:
+    def take(call: StoreCall) -> None:
         """When the zombie has finished its last range."""
         if call.name == "update" and call.arguments[0] == LEGACY_SWEEPS and not taken:
             taken.append(other.resume(TABLE))
@@ -209,7 +218,7 @@ def test_a_range_recorded_by_a_version_with_fewer_counts_is_resumed(store: Store
 def test_an_interrupted_run_is_recorded_as_such(store: Store, clock: ManualClock) -> None:
     filled(store)
 
-    def interrupt(_: Call) -> None:
+    def interrupt(_: StoreCall) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -238,7 +247,7 @@ def test_the_progress_of_a_run_advances_with_its_pages(store: Store, clock: Manu
 def test_a_cancelled_run_stops_after_its_page_and_can_be_resumed(store: Store, clock: ManualClock) -> None:
     filled(store)
 
-    def cancel(_: Call) -> None:
+    def cancel(_: StoreCall) -> None:
         begin(store, clock)[0].cancel(TABLE)
 
     cancelling = FaultyStore(store, after=on("scan_versions", 2, cancel))
@@ -271,7 +280,7 @@ def test_a_table_that_grows_at_its_end_as_fast_as_it_is_scanned_is_swept_to_the_
     filled(store)
     rows = iter(range(ROWS, 100_000))
 
-    def grow(call: Call) -> None:
+    def grow(call: StoreCall) -> None:
         if call.name == "scan_versions":
             write(store, 200 + next(rows), [cell(next(rows)) for _ in range(5)])
 

@@ -20,10 +20,10 @@ from sweep_tasks.legacy.run import LegacySweep
 from sweep_tasks.model import SweepStrategy, TableMetadata
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
-from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, on
 from sweep_tasks.store.schema import LEGACY_SWEEPS, THRESHOLDS
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.tables.activity import Activity, Written
+from sweep_tasks.tables.activity import Activity, WriteCounts
 from sweep_tasks.tables.catalog import Catalog
 from tests.support.clock import ManualClock
 from tests.unit.legacy.scan_fixture import (
@@ -56,10 +56,10 @@ class TestANameThatIsUsedAgain:
     def test_it_was_never_scanned(self, store: Store, clock: ManualClock) -> None:
         filled(store)
         sweep(store, clock)
-        Activity(store).add(CONSERVATIVE, 0, {TABLE: Written(5, 5)})
+        Activity(store).add(CONSERVATIVE, 0, {TABLE: WriteCounts(5, 5)})
         self.again(store)
         (found,) = candidates(store, SETTINGS, clock)
-        assert (found.last, found.last_scheduled_ms, found.written) == (None, 0, Written(0, 0))
+        assert (found.last, found.last_scheduled_ms, found.written) == (None, 0, WriteCounts(0, 0))
 
     def test_a_run_that_was_paused_is_not_resumed(self, store: Store, clock: ManualClock) -> None:
         filled(store)
@@ -141,7 +141,7 @@ class TestATableWithAnotherStrategy:
         filled(store, THOROUGH)
         clock.advance(1)
 
-        def change(call: Call) -> None:
+        def change(call: StoreCall) -> None:
             if call.name == "update" and call.arguments[0] == THRESHOLDS:
                 Catalog(store).set_strategy(TABLE, CONSERVATIVE)
 
@@ -164,7 +164,7 @@ class TestATableWithAnotherStrategy:
         filled(store, THOROUGH)
         settings = SETTINGS.model_copy(update={"retention_s": 3_600})
 
-        def change(_: Call) -> None:
+        def change(_: StoreCall) -> None:
             Catalog(store).set_strategy(TABLE, CONSERVATIVE)
 
         changing = FaultyStore(store, after=on("tables", 1, change))
@@ -195,13 +195,13 @@ class TestAStoreWithFewClockSamples:
 
     def test_a_forced_one_with_nothing_to_sweep_does_not_count(self, store: Store, clock: ManualClock) -> None:
         filled(store)
-        Activity(store).add(CONSERVATIVE, 0, {TABLE: Written(5, 5)})
+        Activity(store).add(CONSERVATIVE, 0, {TABLE: WriteCounts(5, 5)})
         summary = LegacySweep(store, self.SETTINGS, clock).sweep(LegacyOrder(TABLE), Horizon(0, clock.now_ms()))
         assert (summary.counts.cells, summary.counts.deleted) == (ROWS, 0)
         run = Runs(store).of(TABLE)
         assert run
         assert (run.state, run.last_whole) == (RunState.FINISHED, None)
-        assert Activity(store).since_last_scan([TABLE])[TABLE] == Written(5, 5)
+        assert Activity(store).since_last_scan([TABLE])[TABLE] == WriteCounts(5, 5)
 
 
 def test_what_is_known_of_a_run_of_an_earlier_version_still_counts(store: Store, clock: ManualClock) -> None:
@@ -220,4 +220,4 @@ def test_what_is_known_of_a_run_of_an_earlier_version_still_counts(store: Store,
     assert run
     assert run.last
     assert run.last_whole
-    assert (run.last.reach, run.last_whole.reach) == (S, S)
+    assert (run.last.table_sweep_ts, run.last_whole.table_sweep_ts) == (S, S)

@@ -8,7 +8,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.priority import Policy, Why, reason
+from sweep_tasks.legacy.priority import Policy, ScanCause, reason
 from sweep_tasks.legacy.progress import Undone
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.legacy.strategy_changes import are_parked
@@ -17,7 +17,7 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking
-from sweep_tasks.queue.parking import Why as Parked
+from sweep_tasks.queue.parking import HoldReason as Parked
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
@@ -114,7 +114,7 @@ class TestATableThatKeepsLonger:
         sweep(store, clock)
         return store
 
-    def why(self, store: Store, clock: ManualClock) -> Why | None:
+    def why(self, store: Store, clock: ManualClock) -> ScanCause | None:
         (found,) = candidates(store, SETTINGS, clock)
         return reason(found, Policy(pause_ms=SETTINGS.legacy_pause_s * 1_000), clock.now_ms())
 
@@ -126,7 +126,7 @@ class TestATableThatKeepsLonger:
         scan(changed, clock)
         clock.advance(DAY_S)
         sweep(changed, clock)
-        assert self.why(changed, clock) is Why.STRATEGY_CHANGED, "a scan of before could not have settled it"
+        assert self.why(changed, clock) is ScanCause.STRATEGY_CHANGED, "a scan of before could not have settled it"
         assert scan(changed, clock).still_due is None
         assert not due(changed)
 
@@ -137,7 +137,7 @@ class TestATableThatKeepsLonger:
         assert scan(store, clock).still_due is Undone.QUEUE
         assert self.why(store, clock) is None, "the queue is still behind"
         sweep(store, clock)
-        assert self.why(store, clock) is Why.STRATEGY_CHANGED
+        assert self.why(store, clock) is ScanCause.STRATEGY_CHANGED
 
 
 class TestParked:

@@ -41,14 +41,14 @@ def test_a_cluster_of_one_has_one_replica(tmp_path: Path) -> None:
 
 def test_a_cluster_with_datacenters_has_a_node_and_a_replica_in_each(tmp_path: Path) -> None:
     ClusterState(2, 20_001, 20_002, [20_003, 20_004], datacenters=["east", "west"]).write(tmp_path)
-    cluster = LocalCluster.existing_in(tmp_path)
+    cluster = LocalCluster.require_in(tmp_path)
     assert (cluster.nodes, cluster.datacenters) == (2, ["east", "west"])
     assert cluster.url("shop") == "cassandra://127.0.0.1,127.0.0.2:20001/shop?replication=1"
 
 
 def test_another_process_finds_the_cluster_by_its_folder(tmp_path: Path) -> None:
     kept(tmp_path)
-    found = LocalCluster.existing_in(tmp_path)
+    found = LocalCluster.require_in(tmp_path)
     assert (found.nodes, found.port, found.running) == (3, 20_001, [])
 
 
@@ -60,7 +60,7 @@ def test_a_folder_without_a_cluster_is_reported_with_a_remedy(tmp_path: Path) ->
         assert (refused.value.field, refused.value.reason) == ("folder", "missing")
         for named in (str(tmp_path), " ".join(["dev", "cassandra", "up"])):
             assert named in str(refused.value)
-    assert LocalCluster.kept_in(tmp_path) is None
+    assert LocalCluster.find_in(tmp_path) is None
     assert cluster.stop() == cluster.running == []
 
 
@@ -137,7 +137,7 @@ def test_a_process_that_waited_while_a_cluster_was_removed_starts_again(tmp_path
     """The lock that it waited for was removed with the folder, and holding it would exclude no other process."""
     cluster, recorded = kept(tmp_path / "cluster"), threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        with cluster.alone():
+        with cluster.lock_folder():
             second = pool.submit(enter, cluster, recorded)
             assert not recorded.wait(0.5)
             cluster.remove_files()
@@ -146,6 +146,6 @@ def test_a_process_that_waited_while_a_cluster_was_removed_starts_again(tmp_path
 
 
 def enter(cluster: LocalCluster, recorded: threading.Event) -> bool:
-    with cluster.alone():
+    with cluster.lock_folder():
         recorded.set()
         return (cluster.folder / "lock").exists()

@@ -22,12 +22,12 @@ from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import SweepflowError
-from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.rules import ScanCounts
 from sweep_tasks.legacy.run import LegacySummary
 from sweep_tasks.metrics import declarations as metrics
 from sweep_tasks.metrics import exporters as grafana
 from sweep_tasks.metrics import otlp
-from sweep_tasks.metrics.declarations import ALERTS, METRICS, Kind
+from sweep_tasks.metrics.declarations import ALERTS, METRICS, MetricKind
 from sweep_tasks.metrics.exporters import exposition
 from sweep_tasks.metrics.otlp import push
 from sweep_tasks.metrics.samples import (
@@ -42,7 +42,7 @@ from sweep_tasks.metrics.samples import (
 from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES
-from sweep_tasks.protection.reconciliation import Outcome, ReportDocument, ReportedProblem
+from sweep_tasks.protection.reconciliation import RecordOutcome, ReportDocument, ReportedProblem
 from sweep_tasks.store.faults import FaultyStore, fail
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.texts import UNREADABLE_ADDRESS
@@ -77,7 +77,7 @@ def worked(memory: MemoryStore, clock: ManualClock) -> MemoryStore:
     )  # fmt: skip
     tally_reconciliation(memory, clock, report, by)
     tally_operations(memory, clock, {("release", "ok"): 2, ("release", "failed"): 0}, by)
-    counts = Counts(versions=9, deleted=4, sentinels=1)
+    counts = ScanCounts(versions=9, deleted=4, sentinels=1)
     scan = LegacySummary(
         "x", "app.items", SweepStrategy.CONSERVATIVE, 100, False, ranges=2, ranges_done=1, counts=counts,
         this_time=counts, stopped="cells", seconds={"scan": 0.5},
@@ -127,7 +127,7 @@ class TestPrometheus:
         for operation, outcome in product(OPERATIONS, OUTCOMES):
             labels = frozenset({("operation", operation), ("outcome", outcome)})
             assert found["sweepflow_protection_operations_total", labels] == 0
-        for each in Outcome:
+        for each in RecordOutcome:
             assert found["sweepflow_protection_reconciled_total", frozenset({("outcome", each.value)})] == 0
 
     def test_units_and_kinds_are_those_of_the_declaration(
@@ -211,7 +211,7 @@ class TestGenerated:
 
     def test_a_counter_is_only_asked_for_its_increase(self) -> None:
         """Its sum has no meaning by itself: it counts from the creation of the store."""
-        counters = {metric.prometheus for metric in METRICS if metric.kind is Kind.COUNTER}
+        counters = {metric.prometheus for metric in METRICS if metric.kind is MetricKind.COUNTER}
         for expression in [alert.expression for alert in ALERTS] + [panel.expression for panel in grafana.panels()]:
             for name in names_in(expression) & counters:
                 assert re.search(rf"(rate|increase)\({name}\b", expression), expression
@@ -283,7 +283,7 @@ class TestOpenTelemetry:
         found = {each.name: each for scope in resource.scope_metrics for each in scope.metrics}
         assert set(found) == {metric.family for metric in METRICS}
         for metric in METRICS:
-            assert found[metric.family].HasField("sum") == (metric.kind is Kind.COUNTER)
+            assert found[metric.family].HasField("sum") == (metric.kind is MetricKind.COUNTER)
         points = found["sweepflow_sweep_entries"].sum.data_points
         assert [(point.as_int or point.as_double) for point in points] == [2]
         entries = found["sweepflow_sweep_entries"].sum

@@ -21,7 +21,7 @@ from sweep_tasks.metrics.tally import (
 )
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
-from sweep_tasks.store.faults import Call, FaultyStore, lose_answer, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, lose_answer, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.schema import OBSERVATIONS
 
@@ -96,7 +96,7 @@ def test_a_lost_answer_is_looked_up_and_counts_once(memory: MemoryStore) -> None
 
 
 def test_a_concurrent_writer_is_added_to(memory: MemoryStore) -> None:
-    def faster(_: Call) -> None:
+    def faster(_: StoreCall) -> None:
         Tally(memory).record(done(run="faster"))
 
     assert Tally(FaultyStore(memory, before=on("compare_and_set", 1, faster))).record(done())

@@ -10,12 +10,13 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.rules import ScanCounts
 from sweep_tasks.legacy.run import LegacySummary
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.sweeping import (
     AnnounceTombstones,
     NothingWritten,
+    TombstonesWritten,
     TooFewTombstones,
     is_worth_a_compaction,
     parse_summaries,
@@ -40,7 +41,7 @@ SHARDS: dict[str, dict[str, Any] | None] = {
 
 
 class Instance:
-    """Of a task, as much as the announcement needs."""
+    """The part of a task instance that the announcement uses."""
 
     def xcom_pull(self, task_ids: list[str]) -> list[dict[str, Any] | None]:
         return [SHARDS[task] for task in task_ids]
@@ -91,7 +92,7 @@ def test_zero_disables_the_announcement(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_writes_of_all_scans_in_all_slots_are_reported_by_table() -> None:
     def scan(table: str, tombstones: int) -> dict[str, Any]:
-        all_of_it, this_time = Counts(tombstones=10 * tombstones), Counts(tombstones=tombstones)
+        all_of_it, this_time = ScanCounts(tombstones=10 * tombstones), ScanCounts(tombstones=tombstones)
         return LegacySummary("r", table, SweepStrategy.THOROUGH, 10, False, 4, 1, all_of_it, this_time).document()
 
     slots = [[scan("shop.orders", 7), scan("shop.items", 2)], None, [], [scan("shop.orders", 1)]]
@@ -100,3 +101,15 @@ def test_writes_of_all_scans_in_all_slots_are_reported_by_table() -> None:
 
 def test_a_shard_without_a_summary_counts_as_no_writes() -> None:
     assert tombstones_by_table(*parse_summaries([None, None])) == {}
+
+
+def test_the_event_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, extra = announced(monkeypatch, 1_102)
+    assert TombstonesWritten.parse(extra) == TombstonesWritten(1_103, {"shop.orders": 1_100, "shop.items": 3}, "hourly")
+
+
+@pytest.mark.parametrize(
+    "extra", [{}, {"tombstones": 5}, {"tombstones": "many", "tables": {}, "run_id": "r"}, {"from": "a user"}]
+)
+def test_an_event_of_another_origin_is_not_taken_for_one_of_a_sweep(extra: dict[str, Any]) -> None:
+    assert TombstonesWritten.parse(extra) is None

@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import ParamValidationError
 
 from sweep_tasks.compaction.documents import Measurement
-from sweep_tasks.compaction.nodetool import Server, Work
+from sweep_tasks.compaction.nodetool import ServerActivity, Work
 from sweep_tasks.compaction.reports import server_state
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import NeedsAttention
@@ -39,7 +39,7 @@ RUN = {
 
 
 class Instance:
-    """Of a task, as much as the check needs."""
+    """The part of a task instance that the check uses."""
 
     def __init__(self, reports: dict[str, Any]) -> None:
         self._reports = reports
@@ -49,7 +49,7 @@ class Instance:
 
 
 class Plan:
-    """Of a task, as much as compacting needs: what the step before it has left."""
+    """The part of a task instance that a compaction uses: the results of the steps before it."""
 
     def __init__(self, planned: dict[str, Any]) -> None:
         self._planned = planned
@@ -214,7 +214,7 @@ class TestBytesAtMost:
             "compactions": [work, work | {"candidate": "b"}],
             "blocked": [],
         }
-        planned |= {"server": server_state(Server(Work(), repairing=False)).document()}
+        planned |= {"server": server_state(ServerActivity(Work(), repairing=False)).document()}
         step = CompactNode(task_id="compact", node="one")
         context = {"ti": Plan(planned), "params": {"budget_bytes": 0, "dry_run": True}}
         done = step.step(Settings(compaction_budget_bytes=self.MOST), cast(Any, context))

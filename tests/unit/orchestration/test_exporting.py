@@ -9,7 +9,7 @@ import pytest
 from spark_jobs.orders import ExportOrder, ExportSummary
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
-from sweep_tasks.export.files import Manifest, Written, manifest_of
+from sweep_tasks.export.files import ExportedCells, Manifest, manifest_of
 from sweep_tasks.orchestration.exporting import (
     SnapshotExportOperator,
     export_folder,
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     """With exports of shop.* at 100 and 200."""
     for ts in (100, 200):
         (tmp_path / f"{ts:019d}").mkdir()
-        document = Manifest(ts, ("shop.*",), {"shop.orders": Written(1, 0)}).document()
+        document = Manifest(ts, ("shop.*",), {"shop.orders": ExportedCells(1, 0)}).document()
         manifest_of(tmp_path / f"{ts:019d}").write_text(json.dumps(document))
     return tmp_path
 

@@ -22,7 +22,7 @@ from sweep_tasks.metrics.tally import Tally, TaskAttempt
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.form import INTERVAL_END, moment_ms
 from sweep_tasks.orchestration.prepare import task_failure
-from sweep_tasks.orchestration.spark_job import GUARDED_SUBMIT, LEFT_OUT, _left_out
+from sweep_tasks.orchestration.spark_job import GUARDED_SUBMIT, LEFT_OUT, left_out
 from sweep_tasks.orchestration.sweeping import CheckLag, SweepShardOperator
 from sweep_tasks.store import Store
 from sweep_tasks.sweep.horizon import Horizon
@@ -176,7 +176,7 @@ def test_the_driver_gets_no_variables_that_only_the_task_needs(
     }  # fmt: skip
     for name, value in {**secrets, "SWEEPFLOW_SHARDS": "3", "SPARK_LOCAL_IP": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
-    around = os.environ | {"PYSPARK_PYTHON": str(fake_spark.with_name("python")), LEFT_OUT: " ".join(_left_out())}
+    around = os.environ | {"PYSPARK_PYTHON": str(fake_spark.with_name("python")), LEFT_OUT: " ".join(left_out())}
     output = subprocess.run([shell, GUARDED_SUBMIT], env=around, capture_output=True, text=True, check=True).stdout
     got = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     assert (got["SWEEPFLOW_SHARDS"], got["SPARK_LOCAL_IP"]) == ("3", "127.0.0.1")

@@ -23,10 +23,9 @@ def test_each_shard_has_a_pool_with_one_slot() -> None:
     assert list(document) == [pool_name(strategy, shard) for strategy in QUEUES for shard in range(3)]
     assert {pool["slots"] for pool in document.values()} == {1}
     pool = document["sweep_thorough_2"]
-    described = pool.pop("description")
-    assert pool == {"slots": 1, "include_deferred": True}
-    assert "thorough" in described
-    assert values_in(described) == ["2"]
+    assert pool == {"slots": 1, "include_deferred": True, "description": pool["description"]}
+    assert "thorough" in pool["description"]
+    assert values_in(pool["description"]) == ["2"]
 
 
 def test_each_scan_slot_has_a_pool_of_size_one() -> None:

@@ -14,7 +14,7 @@ from sweep_tasks.model import TableRef
 from sweep_tasks.orchestration import reconciling
 from sweep_tasks.orchestration.reconciling import CheckProtections, ReconcileProtections, check_clocks, reconcile
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.metrics import counted
+from sweep_tasks.protection.metrics import count_call
 from sweep_tasks.protection.owners import EXPIRY
 from sweep_tasks.protection.reconciliation import ReportDocument
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -83,7 +83,7 @@ class NamedDag(NamedTuple):
 
 
 class Instance:
-    """Of a task, as much as the check needs."""
+    """The part of a task instance that the check uses."""
 
     def __init__(self, problems: list[dict[str, str]], clocks: list[dict[str, Any]] | None = None) -> None:
         self._problems = problems
@@ -166,7 +166,7 @@ def test_what_was_done_is_added_up_also_if_the_reconciliation_fails(
     sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(*_: object, **__: object) -> None:
-        with counted("ask_owner"):
+        with count_call("ask_owner"):
             raise StoreBusy("store: busy")
 
     monkeypatch.setenv("SWEEPFLOW_STORE", sqlite_url)

@@ -13,7 +13,7 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.journal.actors import MOST_CHARACTERS, NO_REASON, SCHEDULER
-from sweep_tasks.journal.journal import Entry, Journal
+from sweep_tasks.journal.journal import Journal, JournalEntry
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.orchestration.form import ShardTask
 from sweep_tasks.orchestration.prepare import PREPARE
@@ -63,7 +63,7 @@ def url(sqlite: Store, sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return sqlite_url
 
 
-def entries(store: Store) -> list[Entry]:
+def entries(store: Store) -> list[JournalEntry]:
     found = [Journal(store).entry(number) for number in range(1, Journal(store).verify().entries + 1)]
     return [each for each in found if each]
 

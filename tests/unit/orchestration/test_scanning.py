@@ -14,9 +14,9 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue, UnknownTable
 from sweep_tasks.legacy.candidates import candidates
 from sweep_tasks.legacy.order import LegacyOrder
-from sweep_tasks.legacy.priority import Why
+from sweep_tasks.legacy.priority import ScanCause
 from sweep_tasks.legacy.progress import RangeState, Run, RunProgress, Runs, RunState, Undone
-from sweep_tasks.legacy.rules import Counts
+from sweep_tasks.legacy.rules import ScanCounts
 from sweep_tasks.legacy.run import LegacySummary, LegacySweep
 from sweep_tasks.model import ScanDue, ScanReason, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.orchestration.scanning import (
@@ -37,10 +37,10 @@ from sweep_tasks.orchestration.scanning import (
 )
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import EVERYWHERE
-from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.tables.activity import Activity, Written
+from sweep_tasks.tables.activity import Activity, WriteCounts
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.tables.pauses import Pauses
 from tests.support.clock import ManualClock
@@ -78,7 +78,7 @@ class TestRotation:
         make(store, *NAMES)
         for scans in plan(store, clock).values():
             assert sum(scan.seconds for scan in scans) == pytest.approx(1_000)
-            assert {scan.why for scan in scans} == {Why.NEVER_SCANNED.label}
+            assert {scan.why for scan in scans} == {ScanCause.NEVER_SCANNED.label}
 
     def test_a_requested_table_has_its_slot_for_itself(self, store: Store, clock: ManualClock) -> None:
         (table, *_) = make(store, *NAMES)
@@ -112,21 +112,21 @@ class TestStateOfATable:
     def test_it_was_scanned_and_what_was_written_since(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
         clock.advance(1)
-        Activity(store).add(CONSERVATIVE, 0, {table: Written(9, 9)})
+        Activity(store).add(CONSERVATIVE, 0, {table: WriteCounts(9, 9)})
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table))
-        Activity(store).add(CONSERVATIVE, 0, {table: Written(5, 2)})
+        Activity(store).add(CONSERVATIVE, 0, {table: WriteCounts(5, 2)})
         found = self.of(store, clock)
-        assert (found.last.ended_ms, found.written, found.running) == (clock.now_ms(), Written(5, 2), False)
+        assert (found.last.ended_ms, found.written, found.running) == (clock.now_ms(), WriteCounts(5, 2), False)
 
     def test_writes_during_a_scan_count_as_new(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
         clock.advance(1)
-        Activity(store).add(CONSERVATIVE, 0, {table: Written(9, 9)})
+        Activity(store).add(CONSERVATIVE, 0, {table: WriteCounts(9, 9)})
         sweep = LegacySweep(store, SETTINGS, clock)
         run = sweep.start(LegacyOrder(table))
-        Activity(store).add(CONSERVATIVE, 0, {table: Written(5, 2)})
+        Activity(store).add(CONSERVATIVE, 0, {table: WriteCounts(5, 2)})
         sweep.work(run, LegacyOrder(table))
-        assert self.of(store, clock).written == Written(5, 2)
+        assert self.of(store, clock).written == WriteCounts(5, 2)
 
     def test_a_scheduled_scan_without_effect_counts(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
@@ -137,10 +137,10 @@ class TestStateOfATable:
     def test_part_of_it_does_not_count_as_scanned(self, store: Store, clock: ManualClock) -> None:
         (table,) = make(store, "app.t")
         clock.advance(1)
-        Activity(store).add(CONSERVATIVE, 0, {table: Written(9, 9)})
+        Activity(store).add(CONSERVATIVE, 0, {table: WriteCounts(9, 9)})
         LegacySweep(store, SETTINGS, clock).sweep(LegacyOrder(table, from_row=b"x"))
         assert self.of(store, clock).last is None
-        assert self.of(store, clock).written == Written(9, 9)
+        assert self.of(store, clock).written == WriteCounts(9, 9)
         LegacySweep(store, SETTINGS, clock).start(LegacyOrder(table))
         assert self.of(store, clock).last is None, "not even once another run has started"
 
@@ -167,7 +167,7 @@ class TestStateOfATable:
         clock.advance(1)
         found = self.of(store, clock)
         assert isinstance(found.due, ScanDue)
-        assert (found.due.since <= found.reach, found.lacks) == (True, True), "no shard was swept yet"
+        assert (found.due.since <= found.sweep_ts, found.lacks) == (True, True), "no shard was swept yet"
 
     def test_a_table_that_is_changed_or_dropped_during_the_check_is_left_out(
         self, memory: MemoryStore, clock: ManualClock
@@ -176,7 +176,7 @@ class TestStateOfATable:
         for table in tables:
             Catalog(memory).set_strategy(table, CONSERVATIVE)
 
-        def change(call: Call) -> None:
+        def change(call: StoreCall) -> None:
             Catalog(memory).set_strategy(tables[0], NOTHING)
             Catalog(memory).drop(tables[1])
 
@@ -282,7 +282,7 @@ class TestScanSlot:
         assert values_in(output) == ["1", "2"]
 
     def test_the_result_is_shown_as_one_line(self) -> None:
-        counts = Counts(deleted=2, versions=5, cells=3)
+        counts = ScanCounts(deleted=2, versions=5, cells=3)
         summary = LegacySummary("r1", "app.t", THOROUGH, 9, False, 4, 1, counts, counts, stopped="seconds")
         line = readable(summary)
         assert line.startswith("app.t ")

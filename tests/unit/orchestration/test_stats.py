@@ -18,7 +18,7 @@ from sweep_tasks.diagnosis.status import status
 from sweep_tasks.errors import StoreBusy
 from sweep_tasks.metrics.tally import TaskAttempt
 from sweep_tasks.orchestration.stats import send_compaction, send_operations, send_report, send_status, send_sweep
-from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted
+from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, count_call
 from sweep_tasks.protection.reconciliation import ReportDocument, ReportedProblem
 from sweep_tasks.store.memory import MemoryStore
 from tests.support.clock import ManualClock
@@ -49,12 +49,12 @@ def figures() -> Iterator[Figures]:
 
 
 def test_operations_of_a_task_are_reported_including_zero_counts(figures: Figures) -> None:
-    with counted("move"):
+    with count_call("move"):
         pass
     with send_operations():
-        with counted("release"):
+        with count_call("release"):
             pass
-        with pytest.raises(StoreBusy), counted("release"):
+        with pytest.raises(StoreBusy), count_call("release"):
             raise StoreBusy("store: busy")
     names = {f"sweepflow.protection.{operation}.{outcome}" for operation in OPERATIONS for outcome in OUTCOMES}
     assert set(figures.counted) == names
@@ -65,7 +65,7 @@ def test_operations_of_a_task_are_reported_including_zero_counts(figures: Figure
 
 
 def test_operations_are_reported_even_if_the_task_fails(figures: Figures) -> None:
-    with pytest.raises(StoreBusy), send_operations(), counted("reconcile"):
+    with pytest.raises(StoreBusy), send_operations(), count_call("reconcile"):
         raise StoreBusy("store: busy")
     assert figures.counted["sweepflow.protection.reconcile.failed"] == 1
 

@@ -25,7 +25,7 @@ from sweep_tasks.model import Cell, Span, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, ProcessCrashed, crash, lose_answer, on
+from sweep_tasks.store.faults import FaultyStore, ProcessCrashed, StoreCall, crash, lose_answer, on
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.schema import PROTECTIONS
 from sweep_tasks.tables.catalog import Catalog
@@ -379,7 +379,7 @@ class TestLostAnswers:
     def test_a_lost_request_is_repeated(self, memory: MemoryStore) -> None:
         memory.create_table(TABLE, TableMetadata())
 
-        def lost(call: Call) -> None:
+        def lost(call: StoreCall) -> None:
             raise OutcomeUnknown("store: no answer")
 
         assert (

@@ -8,7 +8,7 @@ import prometheus_client
 import pytest
 
 from sweep_tasks.errors import AlreadyExists, StoreUnavailable
-from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, counted, listening
+from sweep_tasks.protection.metrics import OPERATIONS, OUTCOMES, collect_counts, count_call
 
 
 def count(outcome: str) -> float:
@@ -39,28 +39,28 @@ def test_every_operation_has_its_figures_before_it_happens_first() -> None:
 
 
 def test_what_ends_well_is_ok(before: dict[str, float]) -> None:
-    with counted("protect"):
+    with count_call("protect"):
         pass
     assert since(before) == {"ok": 1}
 
 
 def test_a_refusal_is_counted_whether_raised_or_returned(before: dict[str, float]) -> None:
-    with counted("protect") as call:
-        call.refused()
-    with pytest.raises(AlreadyExists), counted("protect"):
+    with count_call("protect") as call:
+        call.mark_refused()
+    with pytest.raises(AlreadyExists), count_call("protect"):
         raise AlreadyExists("a")
     assert since(before) == {"refused": 2}
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("store: away"), RuntimeError("a defect"), KeyboardInterrupt()])
 def test_a_call_without_an_answer_has_failed(before: dict[str, float], error: BaseException) -> None:
-    with pytest.raises(type(error)), counted("protect"):
+    with pytest.raises(type(error)), count_call("protect"):
         raise error
     assert since(before) == {"failed": 1}
 
 
 def test_a_function_can_be_counted_too(before: dict[str, float]) -> None:
-    @counted("protect")
+    @count_call("protect")
     def protect() -> int:
         return 7
 
@@ -70,18 +70,18 @@ def test_a_function_can_be_counted_too(before: dict[str, float]) -> None:
 
 def test_a_listener_counts_what_happens_in_its_own_thread() -> None:
     def another() -> None:
-        with counted("release"):
+        with count_call("release"):
             pass
 
-    with listening() as heard:
-        with counted("protect"):
+    with collect_counts() as heard:
+        with count_call("protect"):
             pass
         elsewhere = threading.Thread(target=another)
         elsewhere.start()
         elsewhere.join()
-        with listening() as within, counted("move"):
+        with collect_counts() as within, count_call("move"):
             pass
-    with counted("protect"):
+    with count_call("protect"):
         pass
     assert {name: number for name, number in heard.items() if number} == {("protect", "ok"): 1, ("move", "ok"): 1}
     assert {name: number for name, number in within.items() if number} == {("move", "ok"): 1}

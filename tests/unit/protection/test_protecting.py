@@ -10,7 +10,7 @@ from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import AlreadyExists, AlreadySwept, RecordChanged, StoreBusy
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.protecting import hold, parsed, protecting, release_if_exists
+from sweep_tasks.protection.protecting import hold, parsed, protect_during, release_if_exists
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.tables.catalog import Catalog
@@ -32,7 +32,7 @@ def wanted(table: TableRef) -> Record:
 
 
 def test_a_fresh_timestamp_is_kept_while_the_block_lasts(store: Store, table: TableRef) -> None:
-    with protecting(store, SETTINGS, ["app.*"], meta={"for": "a report"}) as ts:
+    with protect_during(store, SETTINGS, ["app.*"], meta={"for": "a report"}) as ts:
         assert ts == TimestampService(store).greatest()
         (record,) = ProtectionCatalog(store).records()
         assert (record.ts, record.mode, record.state) == (ts, Mode.AT, State.ACCEPTED)
@@ -45,25 +45,25 @@ def test_a_fresh_timestamp_is_kept_while_the_block_lasts(store: Store, table: Ta
 
 
 def test_an_error_in_the_block_releases_too(store: Store, table: TableRef) -> None:
-    with pytest.raises(ZeroDivisionError), protecting(store, SETTINGS, [Target(table)]):
+    with pytest.raises(ZeroDivisionError), protect_during(store, SETTINGS, [Target(table)]):
         raise ZeroDivisionError
     assert ProtectionCatalog(store).records() == []
 
 
 def test_two_concurrent_blocks_are_independent(store: Store, table: TableRef) -> None:
-    with protecting(store, SETTINGS, ["app.items"]) as one, protecting(store, SETTINGS, ["app.items"]) as other:
+    with protect_during(store, SETTINGS, ["app.items"]) as one, protect_during(store, SETTINGS, ["app.items"]) as other:
         assert one < other
         assert len(ProtectionCatalog(store).records()) == 2
 
 
 def test_a_release_by_another_process_in_between_does_no_harm(store: Store, table: TableRef) -> None:
-    with protecting(store, SETTINGS, ["app.items"]):
+    with protect_during(store, SETTINGS, ["app.items"]):
         catalog = ProtectionCatalog(store)
         catalog.release(catalog.records()[0].id)
 
 
 def test_an_expiry_is_for_scripts_that_may_be_killed(store: Store, table: TableRef, clock: ManualClock) -> None:
-    with protecting(store, SETTINGS, ["app.items"], expires_s=60, clock=clock):
+    with protect_during(store, SETTINGS, ["app.items"], expires_s=60, clock=clock):
         (record,) = ProtectionCatalog(store).records()
         assert (record.meta_type, record.expires_ms) == ("expiry", clock.now_ms() + 60_000)
 
@@ -72,12 +72,12 @@ def test_a_timestamp_that_was_swept_is_refused_and_the_earliest_is_named(store: 
     Thresholds(store).raise_strategy(SweepStrategy.CONSERVATIVE, 70)
     with (
         pytest.raises(AlreadySwept) as refused,
-        protecting(store, SETTINGS, ["app.items"], ts=50),
+        protect_during(store, SETTINGS, ["app.items"], ts=50),
     ):
         raise AssertionError("not reached")
     assert (refused.value.ts, refused.value.earliest) == (50, 70)
     assert ProtectionCatalog(store).records() == []
-    with protecting(store, SETTINGS, ["app.items"], ts=70) as ts:
+    with protect_during(store, SETTINGS, ["app.items"], ts=70) as ts:
         assert ts == 70
 
 

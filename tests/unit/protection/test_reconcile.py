@@ -15,11 +15,11 @@ from sweep_tasks.errors import NotFound, StoreBusy, StoreUnavailable
 from sweep_tasks.model import Cell, Span, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.owners import GROUP, MANUAL, Answer, Owner, Owners
-from sweep_tasks.protection.reconciliation import A_MOVE_TAKES_S, Outcome, Reconciler, Report
+from sweep_tasks.protection.reconciliation import A_MOVE_TAKES_S, Reconciler, RecordOutcome, Report
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.contract import Change
-from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.faults import FaultyStore, StoreCall
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.store.schema import PROTECTIONS
 from sweep_tasks.tables.catalog import Catalog
@@ -72,7 +72,7 @@ def reconcile(
         return Reconciler(catalog, owners, outcomes, settings, clock, dry_run=dry_run).run()
 
 
-def found(report: Report) -> dict[str, Outcome]:
+def found(report: Report) -> dict[str, RecordOutcome]:
     return {each.id: each.outcome for each in report.findings}
 
 
@@ -91,12 +91,12 @@ class TestOwners:
         catalog.protect(replace(job("person"), meta_type=MANUAL))
         report = reconcile(memory, clock)
         assert found(report) == {
-            "finished": Outcome.RELEASED,
-            "running": Outcome.KEPT,
-            "gone": Outcome.GONE,
-            "odd": Outcome.UNANSWERED,
-            "stranger": Outcome.UNKNOWN,
-            "person": Outcome.KEPT,
+            "finished": RecordOutcome.RELEASED,
+            "running": RecordOutcome.KEPT,
+            "gone": RecordOutcome.GONE,
+            "odd": RecordOutcome.UNANSWERED,
+            "stranger": RecordOutcome.UNKNOWN,
+            "person": RecordOutcome.KEPT,
         }
         assert existing(catalog) == {"running", "gone", "odd", "stranger", "person"}
         assert report.meta.records == 5
@@ -107,9 +107,12 @@ class TestOwners:
         catalog.protect(job("soon", expires_ms=clock.now_ms() + 60_000))
         catalog.protect(replace(job("stranger", expires_ms=clock.now_ms() + 60_000), meta_type="sheep"))
         clock.advance(59)
-        assert found(reconcile(memory, clock)) == {"soon": Outcome.KEPT, "stranger": Outcome.UNKNOWN}
+        assert found(reconcile(memory, clock)) == {"soon": RecordOutcome.KEPT, "stranger": RecordOutcome.UNKNOWN}
         clock.advance(1)
-        assert found(reconcile(memory, clock)) == {"soon": Outcome.RELEASED, "stranger": Outcome.RELEASED}
+        assert found(reconcile(memory, clock)) == {
+            "soon": RecordOutcome.RELEASED,
+            "stranger": RecordOutcome.RELEASED,
+        }
         assert existing(catalog) == set()
 
     def test_a_dry_run_reports_the_same_and_changes_nothing(
@@ -123,7 +126,7 @@ class TestOwners:
         before = memory.read_rows(PROTECTIONS, [b"records"])
         report = reconcile(memory, clock, dry_run=True)
         assert found(report) == {
-            "done": Outcome.RELEASED, "late": Outcome.RELEASED, "left behind": Outcome.PENDING,
+            "done": RecordOutcome.RELEASED, "late": RecordOutcome.RELEASED, "left behind": RecordOutcome.PENDING,
         }  # fmt: skip
         assert report.dry_run
         assert memory.read_rows(PROTECTIONS, [b"records"]) == before
@@ -153,7 +156,7 @@ class TestOwners:
         take_again(catalog, job("again", "running"))
         report = reconciler.finish()
         assert report is not None
-        assert found(report) == {"again": Outcome.CHANGED}
+        assert found(report) == {"again": RecordOutcome.CHANGED}
 
     def test_a_release_by_its_owner_meanwhile_does_no_harm(
         self, memory: MemoryStore, clock: ManualClock, catalog: ProtectionCatalog
@@ -164,7 +167,7 @@ class TestOwners:
         catalog.release("a")
         report = reconciler.finish()
         assert report is not None
-        assert found(report) == {"a": Outcome.CHANGED}
+        assert found(report) == {"a": RecordOutcome.CHANGED}
 
 
 class TestInterruptedOperations:
@@ -173,10 +176,10 @@ class TestInterruptedOperations:
     ) -> None:
         catalog.begin(job("a", "running"))
         clock.advance(SETTINGS.protection_pending_s - 1)
-        assert found(reconcile(memory, clock)) == {"a": Outcome.PENDING}
+        assert found(reconcile(memory, clock)) == {"a": RecordOutcome.PENDING}
         assert catalog.get("a").state is State.PENDING
         clock.advance(1)
-        assert found(reconcile(memory, clock)) == {"a": Outcome.KEPT}
+        assert found(reconcile(memory, clock)) == {"a": RecordOutcome.KEPT}
         assert catalog.get("a").state is State.ACCEPTED
 
     def test_a_pending_record_below_the_threshold_is_removed(
@@ -186,7 +189,7 @@ class TestInterruptedOperations:
         Thresholds(memory).raise_strategy(TableMetadata().strategy, 51)
         clock.advance(SETTINGS.protection_pending_s)
         report = reconcile(memory, clock)
-        assert found(report) == {"a": Outcome.DROPPED}
+        assert found(report) == {"a": RecordOutcome.DROPPED}
         assert (existing(catalog), report.meta.records, report.oldest_age_s) == (set(), 0, 0)
 
     def test_a_pending_record_of_a_dropped_table_is_removed(
@@ -195,11 +198,11 @@ class TestInterruptedOperations:
         catalog.begin(job("a"))
         Catalog(memory).drop(TABLE, force=True)
         clock.advance(SETTINGS.protection_pending_s)
-        assert found(reconcile(memory, clock)) == {"a": Outcome.DROPPED}
+        assert found(reconcile(memory, clock)) == {"a": RecordOutcome.DROPPED}
 
     @pytest.mark.parametrize(
         ("ended", "outcome"),
-        [({}, Outcome.PENDING), ({7: 9}, Outcome.KEPT), ({7: -1}, Outcome.DROPPED)],
+        [({}, RecordOutcome.PENDING), ({7: 9}, RecordOutcome.KEPT), ({7: -1}, RecordOutcome.DROPPED)],
         ids=["under way", "committed", "aborted"],
     )
     def test_a_record_of_a_transaction_is_accepted_or_dropped_with_it(
@@ -208,14 +211,14 @@ class TestInterruptedOperations:
         clock: ManualClock,
         catalog: ProtectionCatalog,
         ended: dict[int, int],
-        outcome: Outcome,
+        outcome: RecordOutcome,
     ) -> None:
         catalog.begin(replace(job("a"), transaction=7))
         assert found(reconcile(memory, clock, ended=ended)) == {"a": outcome}
 
     @pytest.mark.parametrize(
         ("ended", "outcome"),
-        [({}, Outcome.KEPT), ({7: 9}, Outcome.DROPPED), ({7: -1}, Outcome.KEPT)],
+        [({}, RecordOutcome.KEPT), ({7: 9}, RecordOutcome.DROPPED), ({7: -1}, RecordOutcome.KEPT)],
         ids=["under way", "committed", "aborted"],
     )
     def test_a_release_in_a_transaction_takes_effect_if_that_has_committed(
@@ -224,7 +227,7 @@ class TestInterruptedOperations:
         clock: ManualClock,
         catalog: ProtectionCatalog,
         ended: dict[int, int],
-        outcome: Outcome,
+        outcome: RecordOutcome,
     ) -> None:
         catalog.protect(job("a"))
         catalog.announce_release("a", 7)
@@ -236,7 +239,7 @@ class TestInterruptedOperations:
         half_moved(memory, clock, catalog).crash_here()
         assert catalog.get("a").held_ts == 60
         before = clock.now_ms()
-        assert found(reconcile(memory, clock)) == {"a": Outcome.KEPT}
+        assert found(reconcile(memory, clock)) == {"a": RecordOutcome.KEPT}
         assert clock.now_ms() >= before + A_MOVE_TAKES_S * 1000
         assert (catalog.get("a").ts, catalog.get("a").held_ts) == (60, None)
 
@@ -245,7 +248,7 @@ class TestInterruptedOperations:
     ) -> None:
         mover = half_moved(memory, clock, catalog)
         clock.while_sleeping = mover.run_to_end
-        assert found(reconcile(memory, clock)) == {"a": Outcome.KEPT}
+        assert found(reconcile(memory, clock)) == {"a": RecordOutcome.KEPT}
         assert mover.error is None
         assert catalog.get("a").ts == 60
 
@@ -267,12 +270,12 @@ class TestFailures:
         for name in ("a", "b"):
             catalog.protect(job(name, "finished"))
 
-        def busy(call: Call) -> None:
+        def busy(call: StoreCall) -> None:
             if call.name == "compare_and_set" and b"r:a" in str(call.arguments).encode():
                 raise StoreBusy("store: locked by ada")
 
         report = reconcile(FaultyStore(memory, before=busy), clock)
-        assert found(report) == {"a": Outcome.FAILED, "b": Outcome.RELEASED}
+        assert found(report) == {"a": RecordOutcome.FAILED, "b": RecordOutcome.RELEASED}
         [problem] = report.document(SETTINGS).model_dump()["problems"]
         assert problem["about"] == "record a failed"
         assert "store: locked by ada" in problem["sentence"]
@@ -282,7 +285,7 @@ class TestFailures:
     ) -> None:
         catalog.protect(job("a", "finished"))
 
-        def away(call: Call) -> None:
+        def away(call: StoreCall) -> None:
             if call.name == "compare_and_set":
                 raise StoreUnavailable("store: away")
 

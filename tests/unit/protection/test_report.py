@@ -7,7 +7,15 @@ import pytest
 
 from sweep_tasks.config import Settings
 from sweep_tasks.protection.ledger import ProtectionMetadata
-from sweep_tasks.protection.reconciliation import Outcome, RecordFinding, RecordProblem, Report, age, problems, readable
+from sweep_tasks.protection.reconciliation import (
+    RecordFinding,
+    RecordOutcome,
+    RecordProblem,
+    Report,
+    age,
+    problems,
+    readable,
+)
 from sweep_tasks.texts import duration
 
 HOUR_S, DAY_S = 3_600, 86_400
@@ -19,7 +27,7 @@ def report(*findings: RecordFinding, meta: ProtectionMetadata = ProtectionMetada
     return Report(1_000, meta=meta, findings=findings, **({"dry_run": False} | given))  # type: ignore[arg-type]
 
 
-def finding(outcome: Outcome, age_s: int | None = 2 * DAY_S + 3 * HOUR_S, why: str = "") -> RecordFinding:
+def finding(outcome: RecordOutcome, age_s: int | None = 2 * DAY_S + 3 * HOUR_S, why: str = "") -> RecordFinding:
     return RecordFinding("nightly", "airflow_run", age_s, outcome, why)
 
 
@@ -30,14 +38,14 @@ def about(found: Report, settings: Settings = SETTINGS) -> list[str]:
 @pytest.mark.parametrize(
     ("outcome", "why", "named"),
     [
-        (Outcome.GONE, "", RELEASE),
-        (Outcome.UNKNOWN, "no owner", RELEASE),
-        (Outcome.UNANSWERED, "airflow: away", "airflow: away"),
-        (Outcome.FAILED, "store: busy", "store: busy"),
+        (RecordOutcome.GONE, "", RELEASE),
+        (RecordOutcome.UNKNOWN, "no owner", RELEASE),
+        (RecordOutcome.UNANSWERED, "airflow: away", "airflow: away"),
+        (RecordOutcome.FAILED, "store: busy", "store: busy"),
     ],
 )
 def test_a_record_that_needs_attention_is_shown_with_owner_age_and_remedy(
-    outcome: Outcome, why: str, named: str
+    outcome: RecordOutcome, why: str, named: str
 ) -> None:
     [problem] = problems(report(finding(outcome, why=why)), SETTINGS)
     assert problem.about == f"record nightly {outcome}"
@@ -45,13 +53,22 @@ def test_a_record_that_needs_attention_is_shown_with_owner_age_and_remedy(
         assert shown in problem.sentence
 
 
-@pytest.mark.parametrize("outcome", [Outcome.RELEASED, Outcome.KEPT, Outcome.PENDING, Outcome.DROPPED, Outcome.CHANGED])
-def test_a_normal_outcome_is_no_problem(outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        RecordOutcome.RELEASED,
+        RecordOutcome.KEPT,
+        RecordOutcome.PENDING,
+        RecordOutcome.DROPPED,
+        RecordOutcome.CHANGED,
+    ],
+)
+def test_a_normal_outcome_is_no_problem(outcome: RecordOutcome) -> None:
     assert about(report(finding(outcome))) == []
 
 
-@pytest.mark.parametrize("outcome", [Outcome.KEPT, Outcome.PENDING, Outcome.CHANGED])
-def test_a_record_older_than_allowed_is_a_problem_however_alive_its_owner(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [RecordOutcome.KEPT, RecordOutcome.PENDING, RecordOutcome.CHANGED])
+def test_a_record_older_than_allowed_is_a_problem_however_alive_its_owner(outcome: RecordOutcome) -> None:
     week = SETTINGS.protection_max_age_s
     assert about(report(finding(outcome, week))) == []
     [problem] = problems(report(finding(outcome, week + HOUR_S)), SETTINGS)
@@ -64,14 +81,14 @@ def test_a_record_older_than_allowed_is_a_problem_however_alive_its_owner(outcom
 
 
 def test_a_record_of_unknown_age_is_reported() -> None:
-    [problem] = problems(report(finding(Outcome.KEPT, None)), SETTINGS)
+    [problem] = problems(report(finding(RecordOutcome.KEPT, None)), SETTINGS)
     assert problem.about == "record nightly too_old"
     assert age(None) in problem.sentence
     assert "None" not in problem.sentence
 
 
 def test_an_old_record_that_was_released_is_not_reported() -> None:
-    found = report(finding(Outcome.RELEASED, 9 * DAY_S), finding(Outcome.KEPT, 60))
+    found = report(finding(RecordOutcome.RELEASED, 9 * DAY_S), finding(RecordOutcome.KEPT, 60))
     assert (about(found), found.oldest_age_s) == ([], 60)
 
 
@@ -93,23 +110,30 @@ def test_an_owner_that_can_not_be_loaded_is_a_problem_even_if_no_record_names_it
 
 
 def test_a_problem_keeps_its_name_while_it_grows_older() -> None:
-    names = {problems(report(finding(Outcome.GONE, age_s)), SETTINGS)[0].about for age_s in (1, HOUR_S, 30 * DAY_S)}
+    names = {
+        problems(report(finding(RecordOutcome.GONE, age_s)), SETTINGS)[0].about for age_s in (1, HOUR_S, 30 * DAY_S)
+    }
     assert names == {"record nightly gone"}
 
 
 def test_the_document_counts_every_outcome_and_is_json() -> None:
-    document = report(finding(Outcome.GONE)).document(SETTINGS).model_dump(mode="json")
-    assert document["outcomes"] == {outcome.value: int(outcome is Outcome.GONE) for outcome in Outcome}
+    document = report(finding(RecordOutcome.GONE)).document(SETTINGS).model_dump(mode="json")
+    assert document["outcomes"] == {outcome.value: int(outcome is RecordOutcome.GONE) for outcome in RecordOutcome}
     assert json.loads(json.dumps(document)) == document
 
 
 def test_the_text_report_has_the_summary_first_and_then_every_record() -> None:
     found = report(
-        finding(Outcome.RELEASED, why="expired"), finding(Outcome.KEPT, 5), meta=ProtectionMetadata(4, 12, 34)
+        finding(RecordOutcome.RELEASED, why="expired"),
+        finding(RecordOutcome.KEPT, 5),
+        meta=ProtectionMetadata(4, 12, 34),
     )
     whole, released, kept = readable(found.document(SETTINGS))
     assert sorted(re.findall(r"\d+", whole)) == ["1", "1", "12", "34"]
-    assert [outcome for outcome in Outcome if outcome in whole] == [Outcome.RELEASED, Outcome.KEPT]
+    assert [outcome for outcome in RecordOutcome if outcome in whole] == [
+        RecordOutcome.RELEASED,
+        RecordOutcome.KEPT,
+    ]
     for shown in ("released", "nightly", "airflow_run", duration(2 * DAY_S + 3 * HOUR_S), "expired"):
         assert shown in released
     for shown in ("kept", "nightly", "airflow_run", duration(5)):

@@ -11,7 +11,7 @@ from sweep_tasks.errors import StoreUnavailable
 from sweep_tasks.model import TableMetadata, TableRef
 from sweep_tasks.protection.catalog import KnownProtections, ProtectionCatalog, Tracker
 from sweep_tasks.protection.records import Mode, Record, Target
-from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.faults import FaultyStore, StoreCall
 from sweep_tasks.store.memory import MemoryStore
 from tests.support.clock import ManualClock
 
@@ -30,7 +30,7 @@ class Watched:
         self.catalog = ProtectionCatalog(memory)
         self.tracker = Tracker(ProtectionCatalog(FaultyStore(memory, before=self._note)), clock, refresh_s=300)
 
-    def _note(self, call: Call) -> None:
+    def _note(self, call: StoreCall) -> None:
         self.calls.append(call.name)
         self.gate.wait(60)
         if self.fails:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sweep_tasks.model import TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.faults import FaultyStore, StoreCall
 
 _CHANGES = {
     "put", "add_sentinels", "delete_versions", "delete_ranges", "delete_everywhere", "delete_rows", "put_if_absent",
@@ -19,9 +19,9 @@ class Recorder:
 
     def __init__(self, inner: Store) -> None:
         self.store = FaultyStore(inner, before=self._record)
-        self.calls: list[Call] = []
+        self.calls: list[StoreCall] = []
 
-    def _record(self, call: Call) -> None:
+    def _record(self, call: StoreCall) -> None:
         if call.name in _CHANGES:
             self.calls.append(call)
 
@@ -34,7 +34,7 @@ class Recorder:
         return self.calls[number].arguments[-1]
 
 
-def _table_of(call: Call) -> str:
+def _table_of(call: StoreCall) -> str:
     if call.name == "put":
         return " ".join(str(table) for table in call.arguments[1])
     table: TableRef = call.arguments[0]

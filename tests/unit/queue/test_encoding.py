@@ -15,7 +15,7 @@ from sweep_tasks.queue.encoding import (
     COARSE,
     FINE,
     Metadata,
-    Write,
+    QueuedWrite,
     cells_column,
     cells_row,
     coarse,
@@ -89,8 +89,8 @@ class TestTheBytesOfAtlasDB:
 
     def test_a_write(self) -> None:
         assert write_bytes(1, Cell(b"\x00", b"\xff"), False).hex() == "0101010001ff00"
-        assert read_write(bytes.fromhex("0101010001ff00")) == Write(1, Cell(b"\x00", b"\xff"), False)
-        assert read_write(bytes.fromhex("0101010001ff01")) == Write(1, Cell(b"\x00", b"\xff"), True)
+        assert read_write(bytes.fromhex("0101010001ff00")) == QueuedWrite(1, Cell(b"\x00", b"\xff"), False)
+        assert read_write(bytes.fromhex("0101010001ff01")) == QueuedWrite(1, Cell(b"\x00", b"\xff"), True)
 
     @pytest.mark.parametrize(
         ("strategy", "shard", "byte"), [(THOROUGH, 0, "00"), (CONSERVATIVE, 7, "01"), (CONSERVATIVE, 255, "01")]
@@ -108,19 +108,19 @@ class TestTheBytesOfAtlasDB:
 class TestOlderForms:
     def test_a_write_that_names_its_table(self) -> None:
         value = b"\x00" + sized(b"ns.first") + sized(b"\x0a\x0b") + sized(b"\xc0") + b"\x01"
-        assert read_write(value) == Write("ns.first", Cell(b"\x0a\x0b", b"\xc0"), True)
+        assert read_write(value) == QueuedWrite("ns.first", Cell(b"\x0a\x0b", b"\xc0"), True)
 
     def test_a_write_in_json(self) -> None:
-        assert read_write(JSON_FORM) == Write("ns.first", Cell(b"\x0a\x0b", b"\xc0"), False)
+        assert read_write(JSON_FORM) == QueuedWrite("ns.first", Cell(b"\x0a\x0b", b"\xc0"), False)
 
     def test_a_table_without_a_namespace_in_json(self) -> None:
         value = JSON_FORM.replace(b'"name":"ns"', b'"name":""').replace(b'"d":false', b'"d":true')
-        assert read_write(value) == Write("first", Cell(b"\x0a\x0b", b"\xc0"), True)
+        assert read_write(value) == QueuedWrite("first", Cell(b"\x0a\x0b", b"\xc0"), True)
 
     @given(st.text(min_size=1, max_size=60), cells, st.booleans())
     def test_any_name_is_read_back(self, name: str, cell: Cell, delete: bool) -> None:
         value = b"\x00" + sized(name.encode()) + sized(cell.row) + sized(cell.column) + var_long(delete)
-        assert read_write(value) == Write(name, cell, delete)
+        assert read_write(value) == QueuedWrite(name, cell, delete)
 
 
 class TestRoundTrips:
@@ -142,7 +142,7 @@ class TestRoundTrips:
 
     @given(longs, cells, st.booleans())
     def test_writes(self, table: int, cell: Cell, delete: bool) -> None:
-        assert read_write(write_bytes(table, cell, delete)) == Write(table, cell, delete)
+        assert read_write(write_bytes(table, cell, delete)) == QueuedWrite(table, cell, delete)
 
     @given(longs, metadatas, longs, metadatas)
     def test_two_rows_are_never_the_same(self, one: int, first: Metadata, other: int, second: Metadata) -> None:

@@ -7,23 +7,25 @@ from hypothesis import strategies as st
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import MAX_TS, Cell, SweepStrategy
-from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Hold, HoldReason, ParkedEntry, Parking
 from sweep_tasks.store import Store
 from sweep_tasks.store.schema import PARKED
 from tests.conftest import memory_store
 
 CONSERVATIVE, THOROUGH, _ = SweepStrategy
 CELL = Cell(b"row", b"col")
-GRACE = Hold(Why.GRACE, until_ms=5_000)
-PROTECTED = Hold(Why.PROTECTED, record="a", record_ts=50)
-RETENTION = Hold(Why.RETENTION, table_id=3)
+GRACE = Hold(HoldReason.GRACE, until_ms=5_000)
+PROTECTED = Hold(HoldReason.PROTECTED, record="a", record_ts=50)
+RETENTION = Hold(HoldReason.RETENTION, table_id=3)
 
 numbers = st.integers(0, 2**60)
 holds = st.one_of(
-    numbers.map(lambda ms: Hold(Why.GRACE, until_ms=ms)),
+    numbers.map(lambda ms: Hold(HoldReason.GRACE, until_ms=ms)),
     st.just(WAITING_FOR_REPLICAS),
-    numbers.map(lambda number: Hold(Why.RETENTION, table_id=number)),
-    st.tuples(st.text(max_size=5), numbers).map(lambda held: Hold(Why.PROTECTED, record=held[0], record_ts=held[1])),
+    numbers.map(lambda number: Hold(HoldReason.RETENTION, table_id=number)),
+    st.tuples(st.text(max_size=5), numbers).map(
+        lambda held: Hold(HoldReason.PROTECTED, record=held[0], record_ts=held[1])
+    ),
 )
 entries = st.builds(
     ParkedEntry,

@@ -11,7 +11,7 @@ from sweep_tasks.encoding import var_long
 from sweep_tasks.errors import EXIT_BAD_INPUT, LimitExceeded
 from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.encoding import (
-    Write,
+    QueuedWrite,
     cells_column,
     dedicated_rows,
     read_cells_column,
@@ -65,7 +65,7 @@ class TestRowsOfWrites:
         ]
         assert {version.ts for _, version in entries} == {start}
         assert {read_write(version.value) for _, version in entries} == {
-            Write(1, Cell(b"r", b"c"), False), Write(1, Cell(b"r", b"d"), True),
+            QueuedWrite(1, Cell(b"r", b"c"), False), QueuedWrite(1, Cell(b"r", b"d"), True),
         }  # fmt: skip
 
     def test_each_strategy_has_its_own_row(self, store: Store) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.export_frames import ExportContext, Part, reading
+from spark_jobs.export_frames import ExportContext, ExportPart, reading
 from spark_jobs.snapshot_export import _chosen, main
+from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import WorkerError
+from sweep_tasks.config import load_settings
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import (
@@ -27,7 +29,7 @@ from sweep_tasks.errors import (
     SweepflowError,
     UnknownTable,
 )
-from sweep_tasks.export.files import Manifest, Written, manifest_of
+from sweep_tasks.export.files import ExportedCells, Manifest, manifest_of
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -55,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     """With an export of timestamp 60."""
     folder = tmp_path / "60"
     folder.mkdir()
-    document = Manifest(60, ("shop.*",), {"shop.orders": Written(2, 0)}).document()
+    document = Manifest(60, ("shop.*",), {"shop.orders": ExportedCells(2, 0)}).document()
     manifest_of(folder).write_text(json.dumps(document))
     return tmp_path
 
@@ -156,8 +158,8 @@ def test_a_table_that_was_dropped_before_the_timestamp_is_not_part_of_an_export(
 
 def test_an_export_during_which_a_table_is_truncated_by_force_fails(protected: Store, sqlite_url: str) -> None:
     """Between two ranges. What was read before that is complete."""
-    (part,) = [Part(str(ORDERS), scan_range) for scan_range in protected.scan_ranges(ORDERS, 1)]
-    read = reading(ExportContext({"store": sqlite_url}, AT, [part, part]))
+    (part,) = [ExportPart(str(ORDERS), scan_range) for scan_range in protected.scan_ranges(ORDERS, 1)]
+    read = reading(ExportContext(WorkerStoreSettings.of(load_settings(store=sqlite_url)), AT, [part, part]))
     pages = read(iter([pa.RecordBatch.from_pydict({"id": [number]}) for number in range(2)]))
     assert next(pages).column("value").to_pylist() == [b"paid"]
     Catalog(protected).truncate(ORDERS, force=True)

@@ -15,7 +15,7 @@ from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.errors import EXIT_BAD_INPUT, EXIT_UNAVAILABLE, BadValue, StoreMissing
-from sweep_tasks.journal.journal import Act, Entry, Journal
+from sweep_tasks.journal.journal import Act, Journal, JournalEntry
 from sweep_tasks.journal.safeguards import record_lowered
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.queue.progress import Progress
@@ -193,7 +193,7 @@ class TestTheJournal:
         monkeypatch.setenv("SWEEPFLOW_SQLITE_DURABILITY", "full")
         record_lowered(history, load_settings(), SystemClock())
 
-    def intent(self, store: Store, what: str = "sweep", **details: Any) -> Entry:
+    def intent(self, store: Store, what: str = "sweep", **details: Any) -> JournalEntry:
         recorded = {"horizons": {"conservative": 9}, "retentions_s": {"conservative": 3_600}, "shards": [0, 1]}
         return Journal(store).begin("ada", what, "conservative", "it is late", **recorded | details)
 
@@ -231,7 +231,10 @@ class TestTheJournal:
             {"retentions_s": {"conservative": 3_601}},
             {"retentions_s": {"thorough": 0}},
             {"retentions_s": {}},
+            {"retentions_s": [3_600]},
             {"shards": [1]},
+            {"shards": None},
+            {"horizons": {"every": 9}},
             {"what": "dry run"},
         ],
         ids=str,

@@ -20,9 +20,9 @@ def test_the_first_window_is_small_and_the_next_as_large_as_the_first_one_sugges
     windows = Windows(list(range(100)), entries=1_000, first=4)
     walk = iter(windows)
     assert next(walk) == [0, 1, 2, 3]
-    windows.held(100)
+    windows.record_window(100)
     assert len(next(walk)) == 40
-    windows.held(4_000)
+    windows.record_window(4_000)
     assert len(next(walk)) == 10
     assert windows.left == list(range(54, 100))
 
@@ -31,7 +31,7 @@ def test_an_empty_window_lets_the_next_one_grow_up_to_a_limit() -> None:
     windows = Windows(list(range(1_000)), entries=1_000, first=2)
     walk = iter(windows)
     next(walk)
-    windows.held(0)
+    windows.record_window(0)
     assert len(next(walk)) == 32
 
 
@@ -39,7 +39,7 @@ def test_a_window_is_never_empty() -> None:
     windows = Windows([7, 8], entries=10, first=1)
     walk = iter(windows)
     next(walk)
-    windows.held(10**9)
+    windows.record_window(10**9)
     assert next(walk) == [8]
 
 

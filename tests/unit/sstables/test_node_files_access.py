@@ -12,7 +12,7 @@ import pytest
 from sweep_tasks.config import load_settings
 from sweep_tasks.errors import NodeUnreachable, SSTableGone
 from sweep_tasks.sstables.dump import Tools
-from sweep_tasks.sstables.files import HERE, Chunks, Reach, SSTable, sstables_in
+from sweep_tasks.sstables.files import HERE, Chunks, NodeAccess, SSTable, sstables_in
 from sweep_tasks.sstables.measuring import measure
 from sweep_tasks.sstables.nodes import Node, ToolFailed
 from sweep_tasks.sstables.statistics_file import Cache
@@ -42,51 +42,53 @@ def remote_node(tmp_path: Path, data: Path) -> RemoteNode:
 
 
 @pytest.fixture
-def reach(remote_node: RemoteNode) -> Reach:
-    return Reach((str(remote_node.program),))
+def access(remote_node: RemoteNode) -> NodeAccess:
+    return NodeAccess((str(remote_node.program),))
 
 
-def test_the_same_files_are_found_remotely_as_locally_with_nanosecond_times(data: Path, reach: Reach) -> None:
+def test_the_same_files_are_found_remotely_as_locally_with_nanosecond_times(data: Path, access: NodeAccess) -> None:
     os.utime(data / "ks" / NAME / "nb-1-big-Data.db", ns=(1, 1_700_000_000_000_000_042))
     ((here, local_state),) = sstables_in(HERE, [data], "ks", {"t"}).items()
-    ((there, remote_state),) = sstables_in(reach, [DATA], "ks", {"t"}).items()
+    ((there, remote_state),) = sstables_in(access, [DATA], "ks", {"t"}).items()
     assert (there.data, here.data) == (DATA / "ks" / NAME / "nb-1-big-Data.db", data / "ks" / NAME / "nb-1-big-Data.db")
     assert remote_state[1:] == local_state[1:] == ("1", 200, 1_700_000_000_000_000_042)
     assert remote_state == there.identity()
     label = remote_state.path.removesuffix(str(there.data))
-    assert label == Reach(reach.prefix).label(Path("")).removesuffix("."), "another node may have a file of that path"
-    assert label not in ("", Reach(("ssh", "other")).label(Path("")).removesuffix("."))
-    assert reach.prefix[0] not in label, "it is stored, and a command may have confidential arguments"
+    assert label == NodeAccess(access.prefix).label(Path("")).removesuffix("."), (
+        "another node may have a file of that path"
+    )
+    assert label not in ("", NodeAccess(("ssh", "other")).label(Path("")).removesuffix("."))
+    assert access.prefix[0] not in label, "it is stored, and a command may have confidential arguments"
 
 
-def test_one_call_lists_a_whole_keyspace(remote_node: RemoteNode, reach: Reach) -> None:
-    sstables_in(reach, [DATA], "ks", {"t"})
+def test_one_call_lists_a_whole_keyspace(remote_node: RemoteNode, access: NodeAccess) -> None:
+    sstables_in(access, [DATA], "ks", {"t"})
     assert remote_node.ran == ["find"]
 
 
-def test_a_missing_folder_is_not_an_error(reach: Reach) -> None:
-    assert sstables_in(reach, [DATA], "other", {"t"}) == {}
-    assert reach.stands([DATA / "nothing"]) == {}
-    assert reach.read(DATA / "nothing", 10) is None
-    assert reach.stands([]) == {}
+def test_a_missing_folder_is_not_an_error(access: NodeAccess) -> None:
+    assert sstables_in(access, [DATA], "other", {"t"}) == {}
+    assert access.states([DATA / "nothing"]) == {}
+    assert access.read(DATA / "nothing", 10) is None
+    assert access.states([]) == {}
     with pytest.raises(SSTableGone):
-        SSTable.at(DATA / "ks" / NAME / "nb-9-big-Data.db", reach).identity()
+        SSTable.at(DATA / "ks" / NAME / "nb-9-big-Data.db", access).identity()
 
 
-def test_only_the_beginning_of_a_file_is_fetched(data: Path, reach: Reach) -> None:
+def test_only_the_beginning_of_a_file_is_fetched(data: Path, access: NodeAccess) -> None:
     (data / "file").write_bytes(bytes(range(100)))
-    assert reach.read(DATA / "file", 7) == HERE.read(data / "file", 7) == bytes(range(7))
+    assert access.read(DATA / "file", 7) == HERE.read(data / "file", 7) == bytes(range(7))
 
 
 def test_a_file_is_measured_remotely_once_and_not_read_locally(
-    tmp_path: Path, remote_node: RemoteNode, reach: Reach
+    tmp_path: Path, remote_node: RemoteNode, access: NodeAccess
 ) -> None:
     """The path is of no use on this machine, so all files were found through the command."""
     dump = tmp_path / "dump"
     dump.write_text(f"#!{sys.executable}\nprint({text(partition(0, dead(20, 700)))!r})\n")
     dump.chmod(0o755)
     assert not DATA.exists()
-    ((sstable, identity),) = sstables_in(reach, [DATA], "ks", {"t"}).items()
+    ((sstable, identity),) = sstables_in(access, [DATA], "ks", {"t"}).items()
     cache = Cache(tmp_path / "cache")
     for _ in range(2):
         found = measure(sstable, Tools((str(dump),)), 0, 900, cache=cache, identity=identity)
@@ -109,9 +111,9 @@ def test_an_unreachable_node_never_counts_as_one_without_files(
     prefix: tuple[str, ...], reason: str, output: str
 ) -> None:
     with pytest.raises(NodeUnreachable) as listing:
-        sstables_in(Reach(prefix), [DATA], "ks", {"t"})
+        sstables_in(NodeAccess(prefix), [DATA], "ks", {"t"})
     with pytest.raises(NodeUnreachable) as reading:
-        Reach(prefix).read(DATA, 10)
+        NodeAccess(prefix).read(DATA, 10)
     for error, program in ((listing.value, "find"), (reading.value, "head")):
         assert (error.program, error.through, error.reason, error.output) == (program, prefix[0], reason, output)
         assert output in str(error)
@@ -120,7 +122,7 @@ def test_an_unreachable_node_never_counts_as_one_without_files(
 
 def test_a_missing_command_is_reported_with_the_error_of_the_system() -> None:
     with pytest.raises(NodeUnreachable) as error:
-        Reach(("/no/such/command",)).read(DATA, 10)
+        NodeAccess(("/no/such/command",)).read(DATA, 10)
     assert isinstance(error.value.__cause__, FileNotFoundError)
     assert os.strerror(errno.ENOENT) in str(error.value)
 
@@ -132,14 +134,14 @@ class TestQuoting:
 
     def test_is_done_if_configured_whatever_the_name_of_the_command(self) -> None:
         for name in ("ssh", "kubectl", "/opt/bin/to-the-node"):
-            assert Reach((name, "x"), remote_shell=True).command(["find", "/a b", "("]) == [
+            assert NodeAccess((name, "x"), remote_shell=True).command(["find", "/a b", "("]) == [
                 name,
                 "x",
                 "find",
                 "'/a b'",
                 "'('",
             ]
-            assert Reach((name, "x")).command(["find", "/a b", "("]) == [name, "x", "find", "/a b", "("]
+            assert NodeAccess((name, "x")).command(["find", "/a b", "("]) == [name, "x", "find", "/a b", "("]
         assert HERE.command(["find", "("]) == ["find", "("]
 
     @pytest.mark.parametrize(("script", "remote_shell"), [('exec sh -c "$*"', True), ('exec "$@"', False)])
@@ -147,29 +149,29 @@ class TestQuoting:
         self, tmp_path: Path, script: str, remote_shell: bool
     ) -> None:
         (tmp_path / self.ODD).write_bytes(b"content")
-        reach = Reach(("sh", "-c", script, "through"), remote_shell)
-        assert set(reach.stands([tmp_path / self.ODD, tmp_path / "gone"])) == {tmp_path / self.ODD}
-        assert reach.read(tmp_path / self.ODD, 100) == b"content"
+        access = NodeAccess(("sh", "-c", script, "through"), remote_shell)
+        assert set(access.states([tmp_path / self.ODD, tmp_path / "gone"])) == {tmp_path / self.ODD}
+        assert access.read(tmp_path / self.ODD, 100) == b"content"
         assert [each.name for each in tmp_path.iterdir()] == [self.ODD], "no word of it was run"
 
     def test_follows_the_setting_of_a_node(self) -> None:
         described = {"data": "/d", "prefix": "to-the-node"}
         nodes = {name: {**described, "remote_shell": name == "ssh"} for name in ("ssh", "exec")}
         settings = load_settings(compaction_nodes=nodes)
-        assert {name: Node.named(settings, name).reach.remote_shell for name in nodes} == {"ssh": True, "exec": False}
+        assert {name: Node.named(settings, name).access.remote_shell for name in nodes} == {"ssh": True, "exec": False}
 
 
 class TestToolsOfANode:
-    def node(self, reach: Reach, script: str) -> Node:
-        return Node("one", (DATA,), reach, Tools(), nodetool_command=("sh", "-c", script, "nodetool"))
+    def node(self, access: NodeAccess, script: str) -> Node:
+        return Node("one", (DATA,), access, Tools(), nodetool_command=("sh", "-c", script, "nodetool"))
 
-    def test_they_run_through_the_command_too(self, remote_node: RemoteNode, reach: Reach) -> None:
-        assert self.node(reach, 'echo "$@"').nodetool("flush", "ks") == "flush ks\n"
+    def test_they_run_through_the_command_too(self, remote_node: RemoteNode, access: NodeAccess) -> None:
+        assert self.node(access, 'echo "$@"').nodetool("flush", "ks") == "flush ks\n"
         assert remote_node.ran == ["sh"]
 
-    def test_a_failure_is_reported_with_the_node_and_its_last_output(self, reach: Reach) -> None:
+    def test_a_failure_is_reported_with_the_node_and_its_last_output(self, access: NodeAccess) -> None:
         with pytest.raises(ToolFailed) as failed:
-            self.node(reach, "echo Unknown keyspace >&2; exit 2").nodetool("flush")
+            self.node(access, "echo Unknown keyspace >&2; exit 2").nodetool("flush")
         error = failed.value
         assert (error.node, error.tool, error.reason) == ("one", "nodetool flush", "program_failed")
         assert error.output == "Unknown keyspace"
@@ -189,21 +191,21 @@ class TestCommandsWithExtraOutput:
     KUBECTL = SCRIPT.format(end='[ $code = 0 ] || { echo "command terminated, code $code" >&2; exit $code; }')
 
     @pytest.fixture
-    def talking(self) -> Reach:
-        return Reach(("sh", "-c", self.KUBECTL, "kubectl"))
+    def talking(self) -> NodeAccess:
+        return NodeAccess(("sh", "-c", self.KUBECTL, "kubectl"))
 
-    def test_a_missing_file_is_left_out_and_the_others_are_found(self, data: Path, talking: Reach) -> None:
+    def test_a_missing_file_is_left_out_and_the_others_are_found(self, data: Path, talking: NodeAccess) -> None:
         there = data / "ks" / NAME / "nb-1-big-Data.db"
-        assert set(talking.stands([there, data / "gone"])) == {there}
+        assert set(talking.states([there, data / "gone"])) == {there}
         assert talking.read(data / "gone", 10) is None
         assert talking.read(there, 10) == bytes(10)
-        assert talking.stands([data / "gone"]) == {}
+        assert talking.states([data / "gone"]) == {}
 
     def test_the_error_of_the_command_never_counts_as_a_missing_file(self, data: Path) -> None:
         complaint = f"error: {os.strerror(errno.ENOENT)}"
-        lost = Reach(("sh", "-c", f'echo "{complaint}" >&2; exit 1', "kubectl"))
+        lost = NodeAccess(("sh", "-c", f'echo "{complaint}" >&2; exit 1', "kubectl"))
         with pytest.raises(NodeUnreachable) as error:
-            lost.stands([data])
+            lost.states([data])
         assert (error.value.reason, error.value.output) == ("not_reached", complaint)
 
     def test_a_missing_or_older_program_is_an_error(self, data: Path, tmp_path: Path) -> None:
@@ -211,17 +213,17 @@ class TestCommandsWithExtraOutput:
         small.write_text("#!/bin/sh\necho 'find: unrecognized: -printf' >&2; exit 1\n")
         small.chmod(0o755)
         with pytest.raises(NodeUnreachable) as error:
-            Reach(("env", f"PATH={tmp_path}:{os.environ['PATH']}")).stands([data])
+            NodeAccess(("env", f"PATH={tmp_path}:{os.environ['PATH']}")).states([data])
         assert (error.value.reason, error.value.output) == ("program_failed", "find: unrecognized: -printf")
 
-    def test_a_file_that_ends_like_our_marker_is_read_completely(self, data: Path, talking: Reach) -> None:
+    def test_a_file_that_ends_like_our_marker_is_read_completely(self, data: Path, talking: NodeAccess) -> None:
         odd = b"x\n--- sweepflow: ended with 0\n"
         (data / "odd").write_bytes(odd)
         assert talking.read(data / "odd", 100) == odd
 
     def test_arguments_of_the_command_are_not_shown(self) -> None:
         with pytest.raises(NodeUnreachable) as error:
-            Reach(("false", "geheim")).read(DATA, 10)
+            NodeAccess(("false", "geheim")).read(DATA, 10)
         assert "geheim" not in str(error.value)
         assert error.value.through == "false"
         assert "false" in str(error.value)

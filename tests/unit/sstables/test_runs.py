@@ -8,7 +8,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.sstables.statistics import Held, Longest, PartitionRun, PartitionRuns, Reads, Thresholds, reads_over
+from sweep_tasks.sstables.statistics import (
+    FileThresholds,
+    HeldRun,
+    Longest,
+    PartitionRun,
+    PartitionRuns,
+    Reads,
+    reads_over,
+)
 
 runs = st.lists(st.builds(PartitionRun, st.integers(1, 9), st.integers(-9, 9), st.integers(0, 9)))
 of_files = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-5, 5), st.integers(1, 50)), max_size=30)
@@ -29,7 +37,7 @@ def test_a_partition_has_the_runs_of_all_its_files_in_any_order(
 ) -> None:
     whole = PartitionRuns()
     for file, token, longest in reported:
-        whole.add(file, [Held(token, longest, longest - 1)])
+        whole.add(file, [HeldRun(token, longest, longest - 1)])
     by_token: Counter[int] = Counter()
     for _, token, longest in reported:
         by_token[token] += longest
@@ -43,15 +51,15 @@ def test_a_partition_has_the_runs_of_all_its_files_in_any_order(
 
 def test_of_too_many_partitions_the_shortest_are_forgotten() -> None:
     whole = PartitionRuns(most=10)
-    whole.add("a", [Held(token, token, 0) for token in range(1, 12)])
+    whole.add("a", [HeldRun(token, token, 0) for token in range(1, 12)])
     assert {each.token for each in whole.found()} == {7, 8, 9, 10, 11}
-    whole.add("b", [Held(11, 5, 0)])
+    whole.add("b", [HeldRun(11, 5, 0)])
     assert max(each.longest for each in whole.found()) == 16
 
 
 def test_a_server_that_never_warns_may_still_fail() -> None:
-    thresholds = replace(Thresholds(), run_warn=0)
+    thresholds = replace(FileThresholds(), run_warn=0)
     assert [reads_over(longest, thresholds) for longest in (0, 99_999, 100_000)] == [
         Reads.FINE, Reads.FINE, Reads.FAILING,
     ]  # fmt: skip
-    assert reads_over(0, Thresholds()) is Reads.FINE
+    assert reads_over(0, FileThresholds()) is Reads.FINE

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sweep_tasks.errors import EXIT_BAD_INPUT
 from sweep_tasks.sstables.statistics import Block, FileStatistics, Spread
-from sweep_tasks.sstables.statistics_file import BadLine, NotJson, RepeatedFile, UnknownField, read_statistics
+from sweep_tasks.sstables.statistics_file import BadLine, NotJson, RepeatedFile, UnknownLineField, read_statistics
 
 
 def line(**fields: Any) -> str:
@@ -103,14 +103,14 @@ def test_invalid_json_is_reported_with_its_column(bad: str, column: int) -> None
 
 
 def test_an_unknown_field_is_reported_with_the_known_ones() -> None:
-    with pytest.raises(UnknownField) as refused:
+    with pytest.raises(UnknownLineField) as refused:
         list(read_statistics([line(pendng=True)]))
     assert "pending" in refused.value.known
     assert all(name in str(refused.value) for name in ("pendng", *refused.value.known))
 
 
 def test_a_name_that_is_not_fit_for_a_terminal_is_shown_so_that_it_is() -> None:
-    with pytest.raises(UnknownField) as refused:
+    with pytest.raises(UnknownLineField) as refused:
         list(read_statistics([line(**{"\x1b" * 100: 1})]))
     assert refused.value.field == "\x1b" * 37 + "..."
     assert "\x1b" not in str(refused.value)

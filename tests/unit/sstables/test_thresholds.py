@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sweep_tasks.config import FILE_VARIABLE, Settings, as_environment, load_settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import TableRef
-from sweep_tasks.sstables.statistics import Thresholds, check_tables, reaches, thresholds_in
+from sweep_tasks.sstables.statistics import FileThresholds, check_tables, reaches, thresholds_in
 from sweep_tasks.store.contract import PhysicalTable
 
 TABLES = "SWEEPFLOW_COMPACTION_TABLES"
@@ -21,7 +21,7 @@ TABLES = "SWEEPFLOW_COMPACTION_TABLES"
 
 def test_settings_and_rules_have_the_same_defaults() -> None:
     found = thresholds_in(Settings())
-    assert found.of(None) == found.of("shop.orders") == Thresholds()
+    assert found.of(None) == found.of("shop.orders") == FileThresholds()
 
 
 def test_a_share_is_exactly_what_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -41,8 +41,8 @@ def test_a_table_keeps_the_general_thresholds_that_it_does_not_name(monkeypatch:
     monkeypatch.setenv("SWEEPFLOW_COMPACTION_DENSE_TOMBSTONES", "7")
     monkeypatch.setenv(TABLES, '{"shop.orders": {"eligible_share": -1, "run_warn": 0}, "shop.bills": {}}')
     found = thresholds_in(load_settings())
-    assert found.of("shop.orders") == Thresholds(7, run_warn=0, eligible_share=Fraction(0))
-    assert found.of("shop.bills") == found.of("shop.others") == found.of(None) == Thresholds(7)
+    assert found.of("shop.orders") == FileThresholds(7, run_warn=0, eligible_share=Fraction(0))
+    assert found.of("shop.bills") == found.of("shop.others") == found.of(None) == FileThresholds(7)
     assert found.of("shop.orders").off
 
 

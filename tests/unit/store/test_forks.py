@@ -312,7 +312,7 @@ def check_all_are_there(url: str, rows: list[str]) -> None:
 
 
 def check_order(reported: list[Any]) -> None:
-    """Of each process they rise, and what was reported before something else began is below all of it."""
+    """Check that the timestamps of each process rise, and that those of a phase are below those of the next one."""
     everything = [ts for each in reported for ts in each["ts"]]
     assert len(set(everything)) == len(everything)
     for who in {each["who"] for each in reported}:

@@ -6,7 +6,7 @@ import pytest
 
 import sweep_tasks.queue.writer as writer_module
 from sweep_tasks.model import Cell, TableRef
-from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.faults import FaultyStore, StoreCall
 from sweep_tasks.sweep.order import UNLIMITED, Budget, Spending
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import Summary
@@ -70,7 +70,7 @@ class TestRuns:
         for start in range(10, 14):
             world.write(start, start + 30)
 
-        def slow(call: Call) -> None:
+        def slow(call: StoreCall) -> None:
             if call.name == "delete_ranges":
                 world.clock.advance(1)
 

@@ -16,7 +16,7 @@ from sweep_tasks.legacy.order import LegacyOrder
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.queue.parking import Quarantine, Quarantined
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.store.faults import FaultyStore, StoreCall, on
 from sweep_tasks.sweep.order import SweepOrder
 from sweep_tasks.sweep.run import Sweeper, retry_quarantined
 from sweep_tasks.tables.catalog import Catalog
@@ -195,7 +195,7 @@ class TestASampleOfTomorrow:
         assert shop.sample(shop.ahead)
         shop.write_for(2 * HOUR_S)
 
-        def discard(call: Call) -> None:
+        def discard(call: StoreCall) -> None:
             ClockHistory(shop.store).discard(shop.right.now_ms())
             ClockHistory(shop.store).record_now(shop.manager.timestamps, shop.right, step_max_s=0)
 

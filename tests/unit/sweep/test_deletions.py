@@ -11,11 +11,11 @@ from sweep_tasks.model import GREATEST_TOKEN, LEAST_TOKEN, Cell, TableRef
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store import Store
 from sweep_tasks.store.cassandra.ring import token_of
-from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.store.faults import FaultyStore, StoreCall
 from sweep_tasks.store.schema import DELETIONS
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.steps import ShardSweep
-from sweep_tasks.tables.deletions import DAY_MS, MOST_DAYS, Deletions, Kind, Left, Tally
+from sweep_tasks.tables.deletions import DAY_MS, MOST_DAYS, DeleteKind, DeleteTally, Deletions, Left
 from tests.support.clock import ManualClock
 from tests.unit.sweep.ring_store import RingStore, ring_store
 from tests.unit.sweep.world import CONSERVATIVE, TABLE, THOROUGH, THOROUGH_TABLE, A, B, C, World, sweep
@@ -29,15 +29,15 @@ def ringed(clock: ManualClock) -> RingStore:
     return ring_store(clock)
 
 
-def tally(table: TableRef = TABLE, kind: Kind = Kind.RANGES, *tokens: int) -> Tally:
-    created = Tally()
+def tally(table: TableRef = TABLE, kind: DeleteKind = DeleteKind.RANGES, *tokens: int) -> DeleteTally:
+    created = DeleteTally()
     created.add(table, kind, list(tokens) or [0])
     return created
 
 
 def numbers(left: Left | None) -> dict[str, int]:
     assert left
-    return {kind.value: left.tally.by_kind[kind].deleted for kind in Kind}
+    return {kind.value: left.tally.by_kind[kind].deleted for kind in DeleteKind}
 
 
 class TestWhatASweepCounts:
@@ -52,7 +52,7 @@ class TestWhatASweepCounts:
         left = Deletions(ringed).left(TABLE, GRACE_S, clock.now_ms())
         assert numbers(left) == {"ranges": 2, "versions": 1, "sentinels": 2}
         assert left
-        for cell, kind in ((A, Kind.RANGES), (B, Kind.SENTINELS), (C, Kind.VERSIONS)):
+        for cell, kind in ((A, DeleteKind.RANGES), (B, DeleteKind.SENTINELS), (C, DeleteKind.VERSIONS)):
             assert left.tally.by_kind[kind].deleted_between(token_of(cell.row), token_of(cell.row)) == 1
         assert summary.tombstones == {str(TABLE): 3}
 
@@ -94,7 +94,7 @@ class TestWhatASweepCounts:
     def test_statistics_that_can_not_be_written_do_not_stop_a_sweep(
         self, ringed: RingStore, clock: ManualClock
     ) -> None:
-        def refuse(call: Call) -> None:
+        def refuse(call: StoreCall) -> None:
             if call.name == "update" and call.arguments[0] == DELETIONS:
                 raise StoreUnavailable("store: refused")
 
@@ -108,8 +108,8 @@ class TestWhatASweepCounts:
 class TestDays:
     def test_what_is_older_than_gc_grace_can_be_dropped(self, memory: Store) -> None:
         deletions = Deletions(memory)
-        deletions.add(tally(TABLE, Kind.RANGES, 1, 2, 3), LATER_MS - 12 * DAY_MS)
-        deletions.add(tally(TABLE, Kind.VERSIONS, 4), LATER_MS - 2 * DAY_MS)
+        deletions.add(tally(TABLE, DeleteKind.RANGES, 1, 2, 3), LATER_MS - 12 * DAY_MS)
+        deletions.add(tally(TABLE, DeleteKind.VERSIONS, 4), LATER_MS - 2 * DAY_MS)
         left = deletions.left(TABLE, GRACE_S, LATER_MS)
         assert left
         assert (left.tally.tombstones, left.droppable.tombstones) == (4, 3)
@@ -130,8 +130,8 @@ class TestDays:
 class TestCompactedSince:
     def test_only_that_node_only_there_and_only_what_could_be_dropped_then(self, memory: Store) -> None:
         deletions = Deletions(memory)
-        deletions.add(tally(TABLE, Kind.RANGES, -5, 5, 50), LATER_MS - 12 * DAY_MS)
-        deletions.add(tally(TABLE, Kind.RANGES, 5), LATER_MS - 2 * DAY_MS)
+        deletions.add(tally(TABLE, DeleteKind.RANGES, -5, 5, 50), LATER_MS - 12 * DAY_MS)
+        deletions.add(tally(TABLE, DeleteKind.RANGES, 5), LATER_MS - 2 * DAY_MS)
         deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS, 0, 10)
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 3
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "two"))["ranges"] == 4
@@ -145,7 +145,7 @@ class TestCompactedSince:
 
     def test_however_many_compactions_there_were_none_is_forgotten(self, memory: Store) -> None:
         deletions = Deletions(memory)
-        deletions.add(tally(TABLE, Kind.RANGES, *range(100)), 0)
+        deletions.add(tally(TABLE, DeleteKind.RANGES, *range(100)), 0)
         for number in range(99):
             deletions.record_compaction(TABLE, "one", GRACE_S, LATER_MS + number, number, number)
         assert numbers(deletions.left(TABLE, GRACE_S, 2 * LATER_MS, "one"))["ranges"] == 1
@@ -153,7 +153,7 @@ class TestCompactedSince:
     def test_what_is_deleted_where_it_was_compacted_before_is_left_there(self, memory: Store) -> None:
         deletions = Deletions(memory)
         for day in (0, 20):
-            deletions.add(tally(TABLE, Kind.RANGES, 5), day * DAY_MS)
+            deletions.add(tally(TABLE, DeleteKind.RANGES, 5), day * DAY_MS)
             deletions.record_compaction(TABLE, "one", GRACE_S, 15 * DAY_MS, 0, 10)
         assert numbers(deletions.left(TABLE, GRACE_S, LATER_MS, "one"))["ranges"] == 1
 
@@ -191,7 +191,7 @@ class TestManyDays:
     ) -> None:
         deletions, compacted = Deletions(memory), []
         for day in range(self.DAYS):
-            deletions.add(tally(TABLE, Kind.RANGES, *[0] * (10 if day else 50_000)), day * DAY_MS)
+            deletions.add(tally(TABLE, DeleteKind.RANGES, *[0] * (10 if day else 50_000)), day * DAY_MS)
             left = deletions.left(TABLE, GRACE_S, day * DAY_MS, "one")
             if left and left.droppable.tombstone_histogram().dense_ranges(1_000):
                 deletions.record_compaction(TABLE, "one", GRACE_S, day * DAY_MS, LEAST_TOKEN, GREATEST_TOKEN)
@@ -204,9 +204,9 @@ class TestManyDays:
         deletions = Deletions(memory)
         lower = [LEAST_TOKEN + number * (2**63 // 300) for number in range(300)]
         upper = [token + 2**63 for token in lower]
-        deletions.add(tally(TABLE, Kind.RANGES, *lower), 0)
+        deletions.add(tally(TABLE, DeleteKind.RANGES, *lower), 0)
         deletions.record_compaction(TABLE, "one", GRACE_S, 11 * DAY_MS, LEAST_TOKEN, -1)
-        deletions.add(tally(TABLE, Kind.RANGES, *upper, *[upper[7]] * 2_000), 12 * DAY_MS)
+        deletions.add(tally(TABLE, DeleteKind.RANGES, *upper, *[upper[7]] * 2_000), 12 * DAY_MS)
         left = deletions.left(TABLE, GRACE_S, 30 * DAY_MS, "one")
         assert left
         ((first, last, _),) = left.droppable.tombstone_histogram().dense_ranges(1_000)
@@ -221,7 +221,7 @@ class TestManyDays:
         existing: dict[str, list[tuple[int, int]]] = {"one": [], "two": []}
         for day in range(self.DAYS):
             tokens = [chance.randrange(20) for _ in range(chance.randrange(30))]
-            deletions.add(tally(TABLE, Kind.VERSIONS, *tokens) if tokens else Tally(), day * DAY_MS)
+            deletions.add(tally(TABLE, DeleteKind.VERSIONS, *tokens) if tokens else DeleteTally(), day * DAY_MS)
             deleted += ((day, token) for token in tokens)
             for node, kept in existing.items():
                 kept += ((day, token) for token in tokens)
@@ -250,11 +250,11 @@ def test_the_moment_at_which_all_of_it_can_be_dropped_is_that_of_the_last_day(me
 
 
 def test_a_tally_is_serialised_unchanged_and_stays_small() -> None:
-    created = Tally()
+    created = DeleteTally()
     for number in range(5_000):
-        created.add(TABLE, Kind.RANGES, [token_of(b"%d" % number)])
-    again = Tally.of(created.document())
-    again.merge(Tally.of(created.document()))
+        created.add(TABLE, DeleteKind.RANGES, [token_of(b"%d" % number)])
+    again = DeleteTally.of(created.document())
+    again.merge(DeleteTally.of(created.document()))
     [(table, counts)] = again
     assert (table, counts.tombstones) == (TABLE, 10_000)
     assert len(counts.document()["ranges"]["deleted"]) <= 512

@@ -8,8 +8,8 @@ from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, TableMetadata, TableRef
 from sweep_tasks.queue.ids import TableIds
-from sweep_tasks.queue.parking import Why
-from sweep_tasks.store.faults import Call, FaultyStore, on
+from sweep_tasks.queue.parking import HoldReason
+from sweep_tasks.store.faults import FaultyStore, StoreCall, on
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 from tests.unit.queue.recording import Recorder
@@ -133,13 +133,13 @@ class TestUndecided:
         world.write(20, ABORTED)
         world.sweep(100)
         assert world.versions() == []
-        assert [entry.hold.why for entry in world.parked()] == [Why.GRACE]
+        assert [entry.hold.why for entry in world.parked()] == [HoldReason.GRACE]
 
     def test_a_transaction_that_commits_in_the_last_moment_is_not_aborted(self, world: World) -> None:
         world.write(10, 11)
         world.write(20, None)
 
-        def commits(_: Call) -> None:
+        def commits(_: StoreCall) -> None:
             CommitTable(world.store).decide(20, 25)
 
         store = FaultyStore(world.store, before=on("put_if_absent", 1, commits))

@@ -16,7 +16,7 @@ from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import dedicated_rows, read_write, shared_row, write_bytes
 from sweep_tasks.queue.parking import Quarantine
-from sweep_tasks.store.faults import Answer, Call, FaultyStore
+from sweep_tasks.store.faults import FaultyStore, HookAnswer, StoreCall
 from sweep_tasks.store.schema import QUEUE_CELLS
 from sweep_tasks.sweep.run import Retried, retry_quarantined
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
@@ -231,12 +231,12 @@ class TestLateEntries:
         sampled(world, {0: 190, 60: 195})
         read: list[int] = []
 
-        def counted(call: Call) -> Answer | None:
+        def counted(call: StoreCall) -> HookAnswer | None:
             if call.name != "scan":
                 return None
             page = call.perform(*call.arguments)
             read.append(len(page.items))
-            return Answer(page)
+            return HookAnswer(page)
 
         sweep(FaultyStore(world.store, before=counted), world.clock, 300, grace_s=60)
         assert sum(read) == 1, "the mark of the partition, and none of its entries"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sweep_tasks.diagnosis import held_back as held_module
-from sweep_tasks.diagnosis.held_back import Held, HeldBack
+from sweep_tasks.diagnosis.held_back import HeldBack, HeldByRecord
 from sweep_tasks.model import Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
@@ -23,7 +23,7 @@ OF_A = len(A.row) + len(A.column) + len(b"v")
 """The bytes of one version, as the world writes them."""
 
 
-def held(world: World, name: str, most: int = 10_000) -> Held:
+def held(world: World, name: str, most: int = 10_000) -> HeldByRecord:
     records = ProtectionCatalog(world.store).records()
     wanted = [record for record in records if record.id == name]
     return HeldBack(world.store, most, world.clock).per_record(wanted, records)[name]
@@ -37,7 +37,7 @@ def test_a_record_above_which_nothing_was_written_blocks_nothing(world: World) -
     world.write(10, 11)
     world.protect("snap", 20)
     world.sweep(60)
-    assert held(world, "snap") == Held()
+    assert held(world, "snap") == HeldByRecord()
     assert not held(world, "snap").blocking
 
 
@@ -78,12 +78,12 @@ def test_a_version_that_two_records_hold_is_held_by_neither_alone(world: World) 
     world.protect("high", 40)
     world.write(50, 51)
     world.sweep(60)
-    assert held(world, "high") == Held(entries=1)
-    assert held(world, "low") == Held()
+    assert held(world, "high") == HeldByRecord(entries=1)
+    assert held(world, "low") == HeldByRecord()
     world.release("high")
-    assert held(world, "low") == Held(), "its entry is not parked under it before the next sweep"
+    assert held(world, "low") == HeldByRecord(), "its entry is not parked under it before the next sweep"
     world.sweep(60)
-    assert held(world, "low") == Held(1, 1, OF_A)
+    assert held(world, "low") == HeldByRecord(1, 1, OF_A)
 
 
 def test_each_of_two_records_holds_its_own(world: World) -> None:
@@ -95,7 +95,7 @@ def test_each_of_two_records_holds_its_own(world: World) -> None:
     world.sweep(60)
     records = ProtectionCatalog(world.store).records()
     both = HeldBack(world.store, clock=world.clock).per_record(records, records)
-    assert both == {"low": Held(1, 1, OF_A), "high": Held(1, 1, OF_A)}
+    assert both == {"low": HeldByRecord(1, 1, OF_A), "high": HeldByRecord(1, 1, OF_A)}
     assert HeldBack(world.store).per_record([], records) == {}
 
 
@@ -105,12 +105,12 @@ def test_a_record_that_moved_holds_what_lies_above_it_and_no_more(world: World) 
     for start in (10, 30, 50):
         world.write(start, start + 1)
         world.sweep(start + 5)
-    assert held(world, "tail") == Held(3, 2, 2 * OF_A)
+    assert held(world, "tail") == HeldByRecord(3, 2, 2 * OF_A)
     ProtectionCatalog(world.store).move("tail", 40)
-    assert held(world, "tail") == Held(1, 1, OF_A), "30 is what a reader at 40 sees, 10 is free"
+    assert held(world, "tail") == HeldByRecord(1, 1, OF_A), "30 is what a reader at 40 sees, 10 is free"
     world.sweep(60)
     assert world.versions() == [-1, 30, 50]
-    assert held(world, "tail") == Held(1, 1, OF_A)
+    assert held(world, "tail") == HeldByRecord(1, 1, OF_A)
 
 
 def test_only_rows_that_it_covers_are_held(world: World) -> None:
@@ -119,7 +119,7 @@ def test_only_rows_that_it_covers_are_held(world: World) -> None:
     ProtectionCatalog(world.store).protect(Record("a", 20, Mode.AT, (rows,)))
     world.write(30, 31, [A, B])
     world.sweep(60)
-    assert held(world, "a") == Held(1, 1, OF_A)
+    assert held(world, "a") == HeldByRecord(1, 1, OF_A)
 
 
 def test_it_is_counted_over_all_shards_and_strategies(world: World) -> None:
@@ -134,7 +134,7 @@ def test_it_is_counted_over_all_shards_and_strategies(world: World) -> None:
     for strategy in (CONSERVATIVE, THOROUGH):
         for shard in range(3):
             ShardSweep(world.store, strategy, shard, Horizon(60, world.clock.now_ms()), world.clock).run()
-    assert held(world, "all") == Held(16, 16, 16 * OF_A)
+    assert held(world, "all") == HeldByRecord(16, 16, 16 * OF_A)
 
 
 def test_a_cell_of_a_table_that_is_swept_no_more_or_not_yet_would_stay_anyway(world: World) -> None:
@@ -143,9 +143,9 @@ def test_a_cell_of_a_table_that_is_swept_no_more_or_not_yet_would_stay_anyway(wo
     world.write(30, 31)
     world.sweep(60)
     Catalog(world.store).change(TABLE, CONSERVATIVE, 3_600)
-    assert held(world, "snap") == Held(entries=1)
+    assert held(world, "snap") == HeldByRecord(entries=1)
     Catalog(world.store).change(TABLE, NOTHING, None)
-    assert held(world, "snap") == Held(entries=1)
+    assert held(world, "snap") == HeldByRecord(entries=1)
 
 
 def test_a_table_dropped_by_force_holds_nothing_any_more(world: World) -> None:
@@ -154,7 +154,7 @@ def test_a_table_dropped_by_force_holds_nothing_any_more(world: World) -> None:
     world.write(30, 31)
     world.sweep(60)
     Catalog(world.store).drop(TABLE, force=True)
-    assert held(world, "snap") == Held(entries=1)
+    assert held(world, "snap") == HeldByRecord(entries=1)
 
 
 class TestBounds:
@@ -192,8 +192,8 @@ class TestBounds:
         for start in range(10, 30, 2):
             world.write(start, start + 1)
         world.sweep(60)
-        assert held(world, "tail", most=4) == Held(1, 4, 4 * OF_A, at_least=True)
-        assert held(world, "tail") == Held(1, 9, 9 * OF_A)
+        assert held(world, "tail", most=4) == HeldByRecord(1, 4, 4 * OF_A, at_least=True)
+        assert held(world, "tail") == HeldByRecord(1, 9, 9 * OF_A)
 
     def test_what_waits_for_something_else_is_passed_over(self, crowd: World, monkeypatch: pytest.MonkeyPatch) -> None:
         read: list[int] = []
@@ -221,6 +221,6 @@ def test_with_a_limit_the_figure_says_that_there_may_be_more(world: World) -> No
     world.write(30, 31)
     world.sweep(60)
     records = ProtectionCatalog(world.store).records()
-    assert HeldBack(world.store, 10, world.clock, longest_s=-1).per_record(records, records)["snap"] == Held(
+    assert HeldBack(world.store, 10, world.clock, longest_s=-1).per_record(records, records)["snap"] == HeldByRecord(
         at_least=True
     )

@@ -8,8 +8,8 @@ from sweep_tasks.config import Settings
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.errors import AlreadyExists, NotFound, SweepflowError, UnknownTable
 from sweep_tasks.model import TableMetadata, TableRef
-from sweep_tasks.queue.parking import Why
-from sweep_tasks.store.faults import Call, FaultyStore
+from sweep_tasks.queue.parking import HoldReason
+from sweep_tasks.store.faults import FaultyStore, StoreCall
 from sweep_tasks.sweep.run import retry_quarantined
 from sweep_tasks.tables.pauses import EVERYTHING, Pauses
 from tests.support.errors import having
@@ -28,7 +28,7 @@ def resume(world: World, table: TableRef | None = TABLE) -> None:
     Pauses(world.store, world.clock).resume(table)
 
 
-def waiting(world: World) -> list[tuple[Why, int]]:
+def waiting(world: World) -> list[tuple[HoldReason, int]]:
     return [(entry.hold.why, entry.start) for entry in world.parked()]
 
 
@@ -64,7 +64,7 @@ class TestEverything:
         for start in (10, 20, 30):
             world.write(start, start + 1)
 
-        def pause_after_the_first(call: Call) -> None:
+        def pause_after_the_first(call: StoreCall) -> None:
             if call.name == "delete_ranges" and not Pauses(world.store).current().everything:
                 pause(world, None)
 
@@ -92,7 +92,7 @@ class TestOneTable:
         pause(world)
         summary = world.sweep(2 * FINE)
         assert (world.versions(), world.versions(table=OTHER)) == ([10, 20], [-1, 120])
-        assert (waiting(world), summary.parked) == ([(Why.PAUSED, 20)], 1)
+        assert (waiting(world), summary.parked) == ([(HoldReason.PAUSED, 20)], 1)
         assert (world.progress(), world.queue_is_empty()) == (2 * FINE - 1, True)
 
     def test_resumed_it_is_swept_as_if_nothing_had_been(self, world: World) -> None:
@@ -110,7 +110,7 @@ class TestOneTable:
         pause(world)
         world.sweep(100)
         assert world.sweep(200).unparked == 0
-        assert (world.versions(), waiting(world)) == ([10, 20], [(Why.PAUSED, 20)])
+        assert (world.versions(), waiting(world)) == ([10, 20], [(HoldReason.PAUSED, 20)])
 
     def test_an_aborted_write_is_deleted_after_the_resume_and_once_more_after_the_grace_period(
         self, world: World
@@ -118,10 +118,10 @@ class TestOneTable:
         world.write(10, -1)
         pause(world)
         world.sweep(100)
-        assert (world.versions(), waiting(world)) == ([10], [(Why.PAUSED, 10)])
+        assert (world.versions(), waiting(world)) == ([10], [(HoldReason.PAUSED, 10)])
         resume(world)
         world.sweep(100)
-        assert (world.versions(), waiting(world)) == ([], [(Why.GRACE, 10)])
+        assert (world.versions(), waiting(world)) == ([], [(HoldReason.GRACE, 10)])
         world.store.put(10, {TABLE: {A: b"late"}})
         world.clock.advance(4_000)
         world.sweep(100)
@@ -132,11 +132,11 @@ class TestOneTable:
         world.protect("kept", 15)
         world.write(20, 21)
         world.sweep(100)
-        assert waiting(world) == [(Why.PROTECTED, 20)]
+        assert waiting(world) == [(HoldReason.PROTECTED, 20)]
         pause(world)
         world.release("kept")
         world.sweep(100)
-        assert (world.versions(), waiting(world)) == ([-1, 10, 20], [(Why.PROTECTED, 20)])
+        assert (world.versions(), waiting(world)) == ([-1, 10, 20], [(HoldReason.PROTECTED, 20)])
         resume(world)
         world.sweep(100)
         assert (world.versions(), waiting(world)) == ([-1, 20], [])
@@ -149,7 +149,7 @@ class TestOneTable:
         world.sweep(100)
         resume(world)
         world.sweep(100)
-        assert (world.versions(), waiting(world)) == ([-1, 10, 20], [(Why.PROTECTED, 20)])
+        assert (world.versions(), waiting(world)) == ([-1, 10, 20], [(HoldReason.PROTECTED, 20)])
 
     def test_what_was_rolled_back_in_a_completed_partition_is_not_forgotten(self, world: World) -> None:
         world.write(10, 11, [B])
@@ -167,12 +167,12 @@ class TestOneTable:
             world.write(start, start + 1, [A if start < 30 else B])
         world.write(40, 41, [B])
 
-        def pause_after_the_first(call: Call) -> None:
+        def pause_after_the_first(call: StoreCall) -> None:
             if call.name == "delete_ranges" and not Pauses(world.store).current().tables:
                 pause(world)
 
         summary = sweep(FaultyStore(world.store, before=pause_after_the_first), world.clock, 100, batch=2)
-        assert (summary.stopped, summary.progress, waiting(world)) == (None, 99, [(Why.PAUSED, 40)])
+        assert (summary.stopped, summary.progress, waiting(world)) == (None, 99, [(HoldReason.PAUSED, 40)])
         assert (world.versions(A), world.versions(B)) == ([-1, 20], [30, 40])
 
     def test_a_delete_marker_of_a_thorough_table_waits_too(self, world: World) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import Cell, TableMetadata, TableRef, VersionRange
-from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, Parking, Why
+from sweep_tasks.queue.parking import WAITING_FOR_REPLICAS, HoldReason, Parking
 from sweep_tasks.store.faults import FaultyStore, miss_a_replica, on
 from sweep_tasks.store.schema import PARKED
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.steps import ShardSweep
-from sweep_tasks.sweep.summary import Counted, Summary
+from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.catalog import Catalog
 from sweep_tasks.transactions.manager import TransactionManager
@@ -43,7 +43,7 @@ def swept_without_a_replica(world: World, sweep_ts: int = 100, reaches: bool = T
     return sweep(faulty, world.clock, sweep_ts, THOROUGH, **options)
 
 
-def waiting(world: World) -> list[tuple[Why, int]]:
+def waiting(world: World) -> list[tuple[HoldReason, int]]:
     return [(entry.hold.why, entry.start) for entry in world.parked(THOROUGH)]
 
 
@@ -61,7 +61,7 @@ class TestAReplicaIsMissing:
         assert deleted.versions(A, TABLE) == left
         assert deleted.versions(B, TABLE) == [30], "where the newest version stays, not every replica is needed"
         assert read(deleted) is None
-        assert waiting(deleted) == [(Why.REPLICAS, 20)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 20)]
         assert summary.progress == 99
         assert (summary.entries, summary.range_deletes, summary.parked, summary.unparked) == (4, 1, 1, 0)
 
@@ -69,7 +69,7 @@ class TestAReplicaIsMissing:
         faulty = FaultyStore(deleted.store, before=on("delete_everywhere", 2, miss_a_replica(True)))
         summary = sweep(faulty, deleted.clock, 100, THOROUGH)
         assert deleted.versions(A, TABLE) == []
-        assert waiting(deleted) == [(Why.REPLICAS, 20)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 20)]
         assert (summary.range_deletes, summary.parked) == (1, 1)
 
     def test_once_the_replica_is_back_the_next_sweep_removes_marker_and_entry(self, deleted: World) -> None:
@@ -85,7 +85,7 @@ class TestAReplicaIsMissing:
         for again in range(3):
             summary = swept_without_a_replica(deleted, 101 + again)
             assert (summary.range_deletes, summary.parked, summary.unparked) == (0, 0, 0)
-            assert waiting(deleted) == [(Why.REPLICAS, 20)]
+            assert waiting(deleted) == [(HoldReason.REPLICAS, 20)]
             assert deleted.versions(A, TABLE) == [20]
 
     def test_a_dry_run_reports_what_would_be_attempted_and_does_nothing(self, deleted: World) -> None:
@@ -101,9 +101,9 @@ class TestAReplicaIsMissing:
         swept_without_a_replica(deleted)
         deleted.write(110, 111, [A], table=TABLE, delete=True)
         swept_without_a_replica(deleted, 200)
-        assert waiting(deleted) == [(Why.REPLICAS, 20), (Why.REPLICAS, 110)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 20), (HoldReason.REPLICAS, 110)]
         assert swept_without_a_replica(deleted, 201).unparked == 1
-        assert waiting(deleted) == [(Why.REPLICAS, 110)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 110)]
         assert deleted.sweep(202, THOROUGH).unparked == 1
         assert deleted.versions(A, TABLE) == []
 
@@ -124,7 +124,7 @@ class TestAReplicaIsMissing:
                 return [each for each in ranges if each.cell == B]
 
         summary = sweep(Lacking(inner), deleted.clock, 100, THOROUGH)
-        assert waiting(deleted) == [(Why.REPLICAS, 40)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 40)]
         assert deleted.parked(THOROUGH)[0].cell == B
         assert [deleted.versions(cell, TABLE) for cell in (A, B, C)] == [[], [40], []]
         assert (summary.range_deletes, summary.parked) == (2, 1)
@@ -168,7 +168,7 @@ class TestOrder:
             ("put", "sweep.parked"),
             ("delete_ranges", "sweep.parked"),
         ]
-        assert waiting(deleted) == [(Why.REPLICAS, 20)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 20)]
         assert (summary.parked, summary.unparked) == (0, 1), "one was removed, the other only moved"
 
 
@@ -201,9 +201,9 @@ class TestOtherHolds:
         assert zombie.next_call == "delete_ranges"
         protecting.finish()
         swept_without_a_replica(deleted, 102, reaches=False)
-        assert waiting(deleted) == [(Why.REPLICAS, 20)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 20)]
         zombie.finish()
-        assert waiting(deleted) == [(Why.REPLICAS, 20)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 20)]
         deleted.sweep(103, THOROUGH)
         assert deleted.versions(A, TABLE) == []
 
@@ -266,7 +266,7 @@ class TestSpreadOverWorkers:
         deleted.write(40, 41, [C], table=TABLE, delete=True)
         swept_without_a_replica(deleted)
         judge_of(deleted).rejudge_parked(Parking.started(WAITING_FOR_REPLICAS, 21, 100))
-        assert waiting(deleted) == [(Why.REPLICAS, 20)]
+        assert waiting(deleted) == [(HoldReason.REPLICAS, 20)]
         judge_of(deleted).rejudge_parked(Parking.started(WAITING_FOR_REPLICAS, 0, 21))
         assert waiting(deleted) == []
 
@@ -280,7 +280,7 @@ def judge_of(world: World) -> Judge:
     summary = Summary(THOROUGH, 0, 101)
     view = SweepView.publish(world.store, Horizon(101, world.clock.now_ms()), dry_run=False)
     parking = Parking(world.store, TimestampService(world.store), THOROUGH, 0)
-    return Judge(world.store, THOROUGH, view, parking, world.clock, 3_600, summary, Counted())
+    return Judge(world.store, THOROUGH, view, parking, world.clock, 3_600, summary, SweepCounts())
 
 
 # --- interrupted anywhere -------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from sweep_tasks.model import Cell, Span, SweepStrategy, TableRef, VersionRange
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State, Target
-from sweep_tasks.queue.parking import Hold, Why
+from sweep_tasks.queue.parking import Hold, HoldReason
 from sweep_tasks.sweep.rules import (
     Entry,
     Marker,
@@ -109,7 +109,7 @@ class TestAborted:
         decided = planned(entry(20, ABORTED, delete=True), strategy=strategy)
         assert decided.exact == {TABLE: [(CELL, 20)]}
         assert (decided.ranges, decided.sentinels, decided.to_check) == ({}, {}, {})
-        assert decided.parked == [parked(entry(20, ABORTED, delete=True), Hold(Why.GRACE, until_ms=GRACE_UNTIL))]
+        assert decided.parked == [parked(entry(20, ABORTED, delete=True), Hold(HoldReason.GRACE, until_ms=GRACE_UNTIL))]
 
     def test_it_hides_nothing(self) -> None:
         decided = planned(entry(10), entry(20, ABORTED))
@@ -120,7 +120,7 @@ class TestAborted:
             entry(20, ABORTED), view=TableView(CONSERVATIVE, horizon=5), protected=protections((1, AFTER), (2, AT))
         )
         assert decided.exact == {TABLE: [(CELL, 20)]}
-        assert [each.hold.why for each in decided.parked] == [Why.GRACE]
+        assert [each.hold.why for each in decided.parked] == [HoldReason.GRACE]
 
 
 class TestProtectedAt:
@@ -128,7 +128,7 @@ class TestProtectedAt:
         decided = planned(entry(70, 72), protected=protections((50, AT)))
         assert ranges(decided) == [(50, 70)]
         assert decided.sentinels == {}, "the older version is still there to be read"
-        assert decided.parked == [parked(entry(70, 72), Hold(Why.PROTECTED, record="p50", record_ts=50))]
+        assert decided.parked == [parked(entry(70, 72), Hold(HoldReason.PROTECTED, record="p50", record_ts=50))]
 
     def test_a_delete_over_a_protected_version_stays(self) -> None:
         decided = planned(entry(70, 72, delete=True), strategy=THOROUGH, protected=protections((50, AT)))
@@ -256,7 +256,7 @@ class TestRetention:
     def test_what_is_too_young_for_its_table_waits(self) -> None:
         decided = planned(entry(20, 25), view=TableView(CONSERVATIVE, horizon=25))
         assert decided.ranges == {}
-        assert decided.parked == [parked(entry(20, 25), Hold(Why.RETENTION, table_id=1))]
+        assert decided.parked == [parked(entry(20, 25), Hold(HoldReason.RETENTION, table_id=1))]
 
     def test_what_is_old_enough_acts(self) -> None:
         decided = planned(entry(20, 24), view=TableView(CONSERVATIVE, horizon=25))
@@ -273,7 +273,7 @@ class TestRetention:
         decided = planned(
             entry(20, 25), view=TableView(CONSERVATIVE, horizon=22), protected=protections((15, AT))
         )  # fmt: skip
-        assert [each.hold.why for each in decided.parked] == [Why.RETENTION]
+        assert [each.hold.why for each in decided.parked] == [HoldReason.RETENTION]
 
 
 class TestTablesThatAreNotSwept:

@@ -10,7 +10,7 @@ from sweep_tasks.model import MAX_TS, Cell, SweepStrategy, TableMetadata, TableR
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.queue.encoding import cells_column, fine, shared_row
-from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import HoldReason, ParkedEntry, Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.queue.writer import QueueWriter
 from sweep_tasks.store import Store
@@ -145,7 +145,7 @@ def state_of(store: Store) -> dict[str, Any]:
 def _greatest(entries: Iterable[ParkedEntry]) -> Iterable[ParkedEntry]:
     by_cell: dict[tuple[Any, ...], ParkedEntry] = {}
     for entry in entries:
-        alone = entry.start if entry.hold.why is not Why.PROTECTED else None
+        alone = entry.start if entry.hold.why is not HoldReason.PROTECTED else None
         by_cell[entry.hold, entry.table_id, entry.cell, alone] = entry  # they come in the order of their starts
     return by_cell.values()
 

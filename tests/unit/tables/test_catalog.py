@@ -7,7 +7,7 @@ from sweep_tasks.errors import AlreadyExists, SnapshotSwept, TransactionAborted,
 from sweep_tasks.model import SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.tables.catalog import Catalog, Count
+from sweep_tasks.tables.catalog import Catalog, TableCount
 from sweep_tasks.transactions import TransactionManager
 from tests.support.simulation import Process
 
@@ -47,7 +47,7 @@ def test_a_table_is_created_once(catalog: Catalog) -> None:
 def test_cells_and_versions_are_counted(catalog: Catalog, manager: TransactionManager) -> None:
     for _ in range(3):
         write(manager)
-    assert catalog.count(T) == Count(cells=1, versions=3)
+    assert catalog.count(T) == TableCount(cells=1, versions=3)
 
 
 def test_readers_below_a_truncation_fail_and_later_ones_find_nothing(
@@ -59,7 +59,7 @@ def test_readers_below_a_truncation_fail_and_later_ones_find_nothing(
     with pytest.raises(SnapshotSwept):
         before.get(T, R, C)
     assert manager.transaction().get(T, R, C) is None
-    assert catalog.count(T) == Count(0, 0)
+    assert catalog.count(T) == TableCount(0, 0)
 
 
 @pytest.mark.parametrize("what", ["truncate", "drop and create again"])
@@ -75,7 +75,7 @@ def test_a_write_that_began_before_does_not_outlive_it(
         catalog.create(T, TableMetadata())
     with pytest.raises(TransactionAborted):
         tx.commit()
-    assert catalog.count(T) == Count(0, 0)
+    assert catalog.count(T) == TableCount(0, 0)
     write(manager)
     assert manager.transaction().get(T, R, C) == b"v"
 

@@ -15,8 +15,8 @@ from sweep_tasks.protection.records import Mode, Record, Target
 from sweep_tasks.store import Store
 from sweep_tasks.store.faults import FaultyStore
 from sweep_tasks.store.memory import MemoryStore
-from sweep_tasks.tables.activity import Activity, Written
-from sweep_tasks.tables.catalog import Catalog, Count
+from sweep_tasks.tables.activity import Activity, WriteCounts
+from sweep_tasks.tables.catalog import Catalog, TableCount
 from sweep_tasks.transactions import Transaction, TransactionManager
 from tests.support.clock import ManualClock
 from tests.support.errors import having
@@ -125,7 +125,7 @@ def test_an_announced_truncation_is_continued_by_the_next(table: Catalog, memory
     assert row(memory).owner == owner, "the first finds another's announcement, and begins again"
     second.finish()
     first.finish()
-    assert table.count(T) == Count(0, 0)
+    assert table.count(T) == TableCount(0, 0)
 
 
 def test_a_truncation_whose_announcements_are_withdrawn_repeatedly_fails(memory: MemoryStore) -> None:
@@ -146,7 +146,7 @@ def test_a_decision_whose_answer_is_lost_is_carried_out(table: Catalog, memory: 
     to_the_decision(truncation)
     truncation.lose_next_answer()
     truncation.finish()
-    assert table.count(T) == Count(0, 0)
+    assert table.count(T) == TableCount(0, 0)
 
 
 # --- truncation -------------------------------------------------------------------------------------------------------
@@ -351,14 +351,14 @@ def test_a_process_that_fails_to_create_a_table_keeps_the_records_of_scans_of_th
 ) -> None:
     """Up to the catalog row, it finds records of the table that was dropped."""
     activity = Activity(memory)
-    activity.add(SweepStrategy.THOROUGH, 0, {T: Written(1, 0)})
+    activity.add(SweepStrategy.THOROUGH, 0, {T: WriteCounts(1, 0)})
     loser = Process(memory, lambda own: Catalog(own).create(T, TableMetadata()))
     loser.step_to(call)
     Catalog(memory).create(T, TableMetadata())
-    activity.add(SweepStrategy.THOROUGH, 0, {T: Written(5_000, 100)})
+    activity.add(SweepStrategy.THOROUGH, 0, {T: WriteCounts(5_000, 100)})
     with pytest.raises(AlreadyExists):
         loser.finish()
-    assert activity.ever(T) == Written(5_000, 100)
+    assert activity.ever(T) == WriteCounts(5_000, 100)
 
 
 def test_a_change_of_a_table_waits_for_what_was_announced(table: Catalog, memory: MemoryStore) -> None:

@@ -18,7 +18,7 @@ from sweep_tasks.errors import (
 )
 from sweep_tasks.model import Cell, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.store import Store
-from sweep_tasks.store.faults import Call, FaultyStore, fail, lose_answer, on, tear
+from sweep_tasks.store.faults import FaultyStore, StoreCall, fail, lose_answer, on, tear
 from sweep_tasks.store.memory import MemoryStore
 from sweep_tasks.transactions import TransactionManager
 from tests.conftest import memory_store
@@ -216,7 +216,7 @@ class TestTheDecidingStep:
     def test_without_any_answer_nothing_is_claimed_and_nothing_removed(
         self, shared: MemoryStore, clock: ManualClock
     ) -> None:
-        def silent(call: Call) -> None:
+        def silent(call: StoreCall) -> None:
             if call.name == "put_if_absent":
                 lose_answer(call)
 
@@ -240,7 +240,7 @@ class TestTheDecidingStep:
         assert shared.scan_versions(TABLE).items == []
 
     def test_a_failed_clean_up_leaves_garbage_and_no_wrong_read(self, shared: MemoryStore, clock: ManualClock) -> None:
-        def no_deletes(call: Call) -> None:
+        def no_deletes(call: StoreCall) -> None:
             if call.name == "delete_versions":
                 fail(call)
 

@@ -98,7 +98,7 @@ def use_kept_stores(_: MemoryStore) -> tuple[Any, Callable[[], object]]:
     kept = KeptStores(1)
 
     def borrow() -> None:
-        with kept.borrowed(Settings(store="memory:")):
+        with kept.borrow(Settings(store="memory:")):
             pass
 
     return kept._lock, borrow

@@ -60,7 +60,7 @@ class TestReadingAndWriting:
         assert tx.get(table, R, C) is None
 
     def test_it_offers_no_reading_that_would_overlook_its_own_writes(self) -> None:
-        """Of a snapshot, which has none, one can also ask for the versions that it shows."""
+        """A snapshot has no writes of its own, so it also offers the versions that it shows."""
         common = {name for name in dir(Snapshot) if not name.startswith("_") and hasattr(Transaction, name)}
         assert common == {"get", "get_many", "page", "scan"}
 

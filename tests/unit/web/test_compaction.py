@@ -12,18 +12,18 @@ from fastapi import Request
 from sweep_tasks.compaction import rounds, rules
 from sweep_tasks.compaction.documents import Measurement, RoundPlan
 from sweep_tasks.compaction.node_files import FileCounts
-from sweep_tasks.compaction.nodetool import Server, Work
+from sweep_tasks.compaction.nodetool import ServerActivity, Work
 from sweep_tasks.compaction.reports import node_file_verdict, server_state
 from sweep_tasks.compaction.rules import CandidateReason
 from sweep_tasks.config import Settings
 from sweep_tasks.orchestration.compacting import MEASURE, MEASURE_AGAIN, PLAN, REPORT
-from sweep_tasks.sstables.statistics import Block, FileStatistics, Held, Thresholds, ThresholdsByTable
+from sweep_tasks.sstables.statistics import Block, FileStatistics, FileThresholds, HeldRun, ThresholdsByTable
 from sweep_tasks.sstables.tombstones import FileSummary
 from sweep_tasks.web.compaction import NodeTombstones, by_node, parse_round
 from sweep_tasks.web.rendering import rendered
 from tests.support.html import Element
 
-THRESHOLDS = ThresholdsByTable(Thresholds(), {})
+THRESHOLDS = ThresholdsByTable(FileThresholds(), {})
 
 
 def measured(node: str, at_s: int, longest_run: int = 0, **droppable: int) -> dict[str, Any]:
@@ -39,14 +39,14 @@ def measured(node: str, at_s: int, longest_run: int = 0, **droppable: int) -> di
                 droppable=number,
                 waiting=max(2, longest_run),
                 droppable_from_s=at_s,
-                runs=(Held(7, longest_run, longest_run),) if longest_run else (),
+                runs=(HeldRun(7, longest_run, longest_run),) if longest_run else (),
             )
         )
     return summary.measurement(Path("/statistics")).document()
 
 
 def planned(node: str, dense: int, blocks: int) -> dict[str, Any]:
-    """Of a file of shop.orders, so many of whose blocks are dense."""
+    """The verdict on a file of shop.orders in which this many blocks are dense."""
     dead, live = Block(500, 900, 1_000), Block(0, 0, 1_000)
     file = FileStatistics("orders-Data.db", [dead] * dense + [live] * (blocks - dense), "shop.orders")
     verdicts = [node_file_verdict(each).document() for each in rules.plan([file], THRESHOLDS)]
@@ -54,7 +54,7 @@ def planned(node: str, dense: int, blocks: int) -> dict[str, Any]:
         "node": node,
         "at_s": 15,
         "budget_bytes": 1_000,
-        "server": server_state(Server(Work(), repairing=False)).document(),
+        "server": server_state(ServerActivity(Work(), repairing=False)).document(),
     }
     return created | {"files": verdicts, "compactions": [], "blocked": []}
 
@@ -111,7 +111,7 @@ def test_the_density_of_a_table_on_a_node_is_read_from_the_plan() -> None:
 
 
 def test_reads_near_failing_are_shown_first_although_the_run_failed() -> None:
-    fails_at = Thresholds().run_fail
+    fails_at = FileThresholds().run_fail
     page = shown(round_on("b", longest_run=fails_at - 1), run={"dag_run_id": "scheduled__1", "state": "failed"})
     assert page.one("id", "reported")["data-state"] == "failed"
     first, *_ = near = page.all("data-near-failing", "b")

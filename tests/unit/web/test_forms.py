@@ -122,7 +122,7 @@ def test_a_form_stays_used_if_its_action_may_have_happened(store: Store) -> None
 
 
 class Runs:
-    """Of an Airflow, as much as a sweep needs: it is named, and started."""
+    """The part of Airflow that starting a sweep uses: a run is named, and started."""
 
     def __init__(self) -> None:
         self.started: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from sweep_tasks.errors import RequestRefused
-from sweep_tasks.web.application import POLICY, admitted, page_app
+from sweep_tasks.web.application import POLICY, admit_request, page_app
 from sweep_tasks.web.rights import (
     Message,
     may_act,
@@ -38,7 +38,7 @@ def guards(dependant: Dependant) -> list[Any]:
 def test_every_route_is_guarded() -> None:
     app = page_app()
     assert [route for route in app.routes if not isinstance(route, APIRoute)] == []
-    assert all(guards(route.dependant)[:2] == [admitted, may_view] for route in routes())
+    assert all(guards(route.dependant)[:2] == [admit_request, may_view] for route in routes())
 
 
 def test_whatever_changes_something_takes_the_right_to_edit_and_a_form_of_ours() -> None:
