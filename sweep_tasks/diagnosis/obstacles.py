@@ -28,7 +28,7 @@ from sweep_tasks.queue.parking import Hold, Why
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import old_enough
-from sweep_tasks.sweep.rules import Entry, TableView, holding, removable, too_young
+from sweep_tasks.sweep.rules import Entry, TableView, removable, too_young
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
@@ -244,13 +244,15 @@ def _record_obstacles(waiting: WaitingEntry, ts: int | None, protections: Protec
     found: list[Obstacle] = []
     if ts is None:
         return found
-    left = [each for each in protections.covering(entry.table, entry.cell.row) if each.record != but]
-    while True:
-        held_by = holding(left, entry.commit)
-        if held_by is None or _within(ts, removable(entry, held_by, waiting.queue[0])):
-            return found
+    seen = {but}
+    for held_by in protections.holding_in_order(entry.table, entry.cell.row, entry.commit):
+        if held_by.record in seen:
+            continue
+        if _within(ts, removable(entry, held_by, waiting.queue[0])):
+            break
+        seen.add(held_by.record)
         found.append(Obstacle(Reason.PROTECTED, held_by.record))
-        left = [each for each in left if each.record != held_by.record]
+    return found
 
 
 def _hold_obstacles(waiting: WaitingEntry, hold: Hold, ts: int | None, conditions: SweepConditions) -> list[Obstacle]:

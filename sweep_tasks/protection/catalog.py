@@ -383,7 +383,7 @@ class Tracker:
         """Return the known records that cover some of these rows of a table, and as of when they are known."""
         ref = TableRef.parse(table) if isinstance(table, str) else table
         known = self.known()
-        records = tuple(record for record in known.records if record.intersects(ref, rows))
+        records = tuple(known.protections.intersecting(ref, rows))
         return known._replace(records=records, protections=Protections(records))
 
     @property

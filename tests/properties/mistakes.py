@@ -200,10 +200,8 @@ def a_delete_marker_is_removed_under_a_protection(patch: Patch) -> None:
 @HARD_TO_FIND.planted(Racing, after=58)
 def a_protection_at_the_commit_does_not_count(patch: Patch) -> None:
     """`tests/properties/test_protections.py` finds it directly."""
-    holding = rules.holding
-    patch.setattr(
-        rules, "holding", lambda protections, commit: holding([p for p in protections if p.ts < commit], commit)
-    )
+    holding = Protections.holding
+    patch.setattr(Protections, "holding", lambda self, table, row, commit: holding(self, table, row, commit - 1))
 
 
 @HARD_TO_FIND.planted(Racing, after=58)
@@ -219,12 +217,10 @@ def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
 
 @MISTAKES.planted(Protecting, after=12)
 def after_is_treated_as_at(patch: Patch) -> None:
-    holding = rules.holding
+    def flat(self: Protections, *entry: Any) -> Protection | None:
+        return max((held._replace(mode=Mode.AT) for held in self.holding_in_order(*entry)), default=None)
 
-    def flat(protections: Any, commit: int) -> Protection | None:
-        return holding([p._replace(mode=Mode.AT) for p in protections], commit)
-
-    patch.setattr(rules, "holding", flat)
+    patch.setattr(Protections, "holding", flat)
 
 
 @MISTAKES.planted(Protecting, after=5)
@@ -243,9 +239,9 @@ def only_the_greatest_start_of_a_cell_is_parked_or_acts(patch: Patch) -> None:
 
 @HARD_TO_FIND.planted(Protecting, after=48)
 def row_ranges_are_ignored(patch: Patch) -> None:
-    """`tests/unit/sweep/test_held.py` finds it directly."""
-    covering = Protections.covering
-    patch.setattr(Protections, "covering", lambda self, table, row: covering(self, table, b"b"))
+    """`tests/unit/sweep/test_rules.py` finds it directly."""
+    holding = Protections.holding
+    patch.setattr(Protections, "holding", lambda self, table, row, commit: holding(self, table, b"b", commit))
 
 
 @HARD_TO_FIND.planted(Dying, after=40)
