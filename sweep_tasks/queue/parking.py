@@ -112,6 +112,14 @@ class ParkedPage(NamedTuple):
     as_of: int
     """Entries that were parked at a later timestamp are not in this page."""
 
+    @property
+    def holds(self) -> dict[Hold, ParkedEntry]:
+        """Return the first entry of the page under each hold."""
+        found: dict[Hold, ParkedEntry] = {}
+        for entry in self.entries:
+            found.setdefault(entry.hold, entry)
+        return found
+
 
 class Parking:
     """The parked entries of one shard."""
@@ -141,8 +149,8 @@ class Parking:
     def remove(self, entries: Collection[ParkedEntry], as_of: int = MAX_TS - 1) -> None:
         """Remove entries as they were read. One that was parked again since, under the same hold, stays."""
         if entries:
-            cells = [Cell(self._row, entry.column()) for entry in entries]
-            self._store.delete_ranges(PARKED, [VersionRange(cell, 0, as_of + 1) for cell in cells])
+            ranges = [VersionRange(cell, 0, as_of + 1) for cell, _ in self._encoded(entries)]
+            self._store.delete_ranges(PARKED, ranges)
 
     def page(self, after: bytes, limit: int, within: Span = EVERYTHING) -> ParkedPage:
         """Return the entries after a column, in order."""

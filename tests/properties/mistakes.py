@@ -22,7 +22,7 @@ from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
 from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
-from sweep_tasks.queue.parking import ParkedEntry, Parking, Why
+from sweep_tasks.queue.parking import Hold, ParkedEntry, Parking, Why
 from sweep_tasks.queue.reader import Batch, QueueReader
 from sweep_tasks.queue.writer import QueueCleaner, QueueWriter
 from sweep_tasks.store.contract import Store
@@ -256,12 +256,12 @@ def aborted_writes_are_not_deleted(patch: Patch) -> None:
 
 @MISTAKES.planted(Protecting, after=7)
 def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
-    is_due = Judge._is_due
+    due_below = Judge._due_below
 
-    def forgetful(self: Judge, entry: Any, protections: Protections) -> bool:
-        return entry.hold.why is not Why.PROTECTED and is_due(self, entry, protections)
+    def forgetful(self: Judge, hold: Hold, protections: Protections) -> int:
+        return ABORTED if hold.why is Why.PROTECTED else due_below(self, hold, protections)
 
-    patch.setattr(Judge, "_is_due", forgetful)
+    patch.setattr(Judge, "_due_below", forgetful)
 
 
 @MISTAKES.planted(Protecting, after=8)
