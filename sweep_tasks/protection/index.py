@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class RangeIndex:
-    """Protections of one table, each with the rows that it covers."""
+    """Protections of one table, at least one, each with the rows that it covers, which are not none."""
 
     def __init__(self, placed: Iterable[tuple[Span, Protection]]) -> None:
-        ordered = sorted(((held, rows) for rows, held in placed if not rows.is_empty), key=lambda each: each[0])
+        ordered = sorted(((held, rows) for rows, held in placed), key=lambda each: each[0])
         self._held = [held for held, _ in ordered]
         self._timestamps = [held.ts for held in self._held]
         starting: dict[bytes, int] = defaultdict(int)
@@ -47,10 +47,11 @@ class RangeIndex:
 
     def greatest(self, row: bytes, ts: int) -> Protection | None:
         """Return the greatest protection at or below a timestamp that covers a row."""
-        below = bisect_right(self._timestamps, ts)
-        if not below:
+        if ts < self._timestamps[0]:
             return None
-        found = self._covering[bisect_right(self._edges, row) - 1] & ((1 << below) - 1)
+        found = self._covering[bisect_right(self._edges, row) - 1]
+        if found:
+            found &= (1 << bisect_right(self._timestamps, ts)) - 1
         return self._held[found.bit_length() - 1] if found else None
 
     def descending(self, row: bytes, ts: int) -> Iterator[Protection]:

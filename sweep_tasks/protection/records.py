@@ -189,7 +189,8 @@ class Protections:
         self._by_name: dict[TableRef, list[tuple[Span, Protection]]] = {}
         self._by_pattern: list[tuple[Target, Protection]] = []
         for record in self._records.values():
-            for target, ts in product(record.targets, record.timestamps):
+            targets = [target for target in record.targets if not target.rows.is_empty]
+            for target, ts in product(targets, record.timestamps):
                 held = Protection(ts, record.mode, record.id)
                 if target.is_pattern:
                     self._by_pattern.append((target, held))
