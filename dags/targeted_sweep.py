@@ -39,7 +39,7 @@ with DAG(
     start_date=settings.catch_up_from or pendulum.datetime(2024, 1, 1),
     catchup=settings.catch_up_from is not None,
     max_active_runs=settings.runs_at_once or (1 if settings.catch_up_from else 4),
-    max_active_tasks=len(SWEPT) * settings.sweep_tasks_at_once,
+    max_active_tasks=settings.sweep_tasks_at_once.total,
     params=sweep_form(settings.shards),
     default_args=task_defaults(settings, longest_pause=timedelta(minutes=15)),
     on_failure_callback=failure_alert(),
@@ -58,15 +58,20 @@ with DAG(
     finish = EmptyOperator(task_id="finish", trigger_rule="none_failed", doc_md="Fails if any other task failed.")
 
     for strategy in SWEPT:
-        with TaskGroup(strategy.value, tooltip=f"The {strategy} shards, each in its own pool"):
+        at_once = settings.sweep_tasks_at_once[strategy]
+        with TaskGroup(
+            strategy.value, tooltip=f"The {strategy} shards, each in its own pool; {at_once} at the same time"
+        ):
             for shard in range(settings.shards):
                 sweep = SweepShardOperator(
                     task_id=f"shard_{shard}",
                     strategy=strategy,
                     shard=shard,
-                    priority_weight=settings.shards - shard,
-                    weight_rule="absolute",  # alternate, so that neither strategy waits for the other
-                    doc_md=f"Sweeps shard {shard} of the {strategy} queue; the summary is in its XComs.",
+                    # As many of each strategy as may run at once, then as many again: neither waits for the other.
+                    priority_weight=settings.shards - shard // at_once,
+                    weight_rule="absolute",
+                    doc_md=f"Sweeps shard {shard} of the {strategy} queue, {at_once} of these at the same time; the "
+                    "summary is in its XComs.",
                 )
                 prepare >> sweep >> [check_lag, announce, finish]
     [check_lag, announce] >> finish

@@ -138,6 +138,10 @@ class Span:
     def is_one(self) -> bool:
         return self.end == self.start + b"\0"
 
+    @property
+    def is_empty(self) -> bool:
+        return bool(self.end) and self.end <= self.start
+
 
 EVERYTHING = Span()
 ColumnChoice = Span | Collection[bytes]

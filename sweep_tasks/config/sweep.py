@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 from pydantic import (
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
+    ConfigDict,
     Field,
 )
+from pydantic_settings import NoDecode
 
-from sweep_tasks.config.values import MAX_PAGE_VERSIONS, CommaSeparated
+from sweep_tasks.config.values import MAX_PAGE_VERSIONS, CommaSeparated, refused
+from sweep_tasks.model import SweepStrategy
+
+
+class TasksAtOnce(BaseModel, defer_build=True):
+    """How many shards of each strategy are swept at the same time."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    conservative: int = Field(ge=1)
+    thorough: int = Field(ge=1)
+
+    def __getitem__(self, strategy: SweepStrategy) -> int:
+        number: int = getattr(self, strategy.value)
+        return number
+
+    @property
+    def total(self) -> int:
+        return self.conservative + self.thorough
+
+    def __str__(self) -> str:
+        """Return the form that `_at_once` reads."""
+        if self.conservative == self.thorough:
+            return str(self.conservative)
+        return f"conservative:{self.conservative},thorough:{self.thorough}"
+
+
+def _at_once(given: Any) -> Any:
+    """Accept one number for both strategies, and the text of an environment variable."""
+    if isinstance(given, str) and not given.strip().isdecimal():
+        pairs = [part.partition(":") for part in given.split(",")]
+        named = {name.strip(): number.strip() for name, _, number in pairs}
+        if set(named) != set(TasksAtOnce.model_fields) or len(named) != len(pairs):
+            raise refused("malformed", "must be a number for both strategies, or like conservative:4,thorough:2")
+        return named
+    if isinstance(given, str | int) and not isinstance(given, bool):
+        return dict.fromkeys(TasksAtOnce.model_fields, given)
+    return given
+
+
+AtOnce = Annotated[TasksAtOnce, NoDecode, BeforeValidator(_at_once)]
 
 
 class SweepSettings(BaseModel, defer_build=True):
@@ -29,8 +74,10 @@ class SweepSettings(BaseModel, defer_build=True):
     shards: int = Field(
         default=4, ge=1, le=256, description="shards of the queue for each strategy, one task each; can only be raised"
     )
-    sweep_tasks_at_once: int = Field(
-        default=2, ge=1, description="shards of each strategy that are swept at the same time"
+    sweep_tasks_at_once: AtOnce = Field(
+        default=TasksAtOnce(conservative=2, thorough=2),
+        description="shards that are swept at the same time: one number for each strategy, such as "
+        "`conservative:4,thorough:1`, or one for both",
     )
     spark_batch_entries: int = Field(default=500_000, gt=0, description="queue entries in one batch of a Spark job")
     catch_up_from: AwareDatetime | None = Field(

@@ -28,7 +28,7 @@ from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking
 from sweep_tasks.queue.progress import Progress
 from sweep_tasks.store.contract import Store, chunks
 from sweep_tasks.sweep.horizon import Horizon
-from sweep_tasks.sweep.rules import Entry, holding, removable, too_young
+from sweep_tasks.sweep.rules import Entry, removable, too_young
 from sweep_tasks.sweep.view import SweepView
 
 MOST = 10_000
@@ -155,10 +155,11 @@ def _under(record_id: str) -> Span:
 
 
 def _add(of_cell: _Removable, entry: Entry, strategy: SweepStrategy, name: str, existing: Protections) -> None:
-    covering = existing.covering(entry.table, entry.cell.row)
-    others = [protection for protection in covering if protection.record != name]
-    for ends, these in ((of_cell.held, covering), (of_cell.released, others)):
-        range_ = removable(entry, holding(these, entry.commit), strategy)
+    held_by = existing.holding(entry.table, entry.cell.row, entry.commit)
+    others = existing.holding_in_order(entry.table, entry.cell.row, entry.commit)
+    without = next((held for held in others if held.record != name), None)
+    for ends, limit in ((of_cell.held, held_by), (of_cell.released, without)):
+        range_ = removable(entry, limit, strategy)
         if range_:
             ends[range_.first] = max(range_.end, ends.get(range_.first, range_.end))
 

@@ -28,7 +28,7 @@ from sweep_tasks.queue.parking import Hold, HoldReason
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import old_enough
-from sweep_tasks.sweep.rules import Entry, TableView, holding, is_truncated, removable, too_young, truncated
+from sweep_tasks.sweep.rules import Entry, TableView, is_truncated, removable, too_young, truncated
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.tables.pauses import Pauses
 from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
@@ -256,14 +256,15 @@ def _record_obstacles(
     found: list[Obstacle] = []
     if ts is None:
         return found
-    covering = conditions.protections.covering(entry.table, entry.cell.row)
-    left = [each for each in covering if each.record != but]
-    while True:
-        held_by = holding(left, entry.commit)
-        if held_by is None or _within(ts, _removed(waiting, held_by, conditions)):
-            return found
+    seen = {but}
+    for held_by in conditions.protections.holding_in_order(entry.table, entry.cell.row, entry.commit):
+        if held_by.record in seen:
+            continue
+        if _within(ts, _removed(waiting, held_by, conditions)):
+            break
+        seen.add(held_by.record)
         found.append(Obstacle(Reason.PROTECTED, held_by.record))
-        left = [each for each in left if each.record != held_by.record]
+    return found
 
 
 def _hold_obstacles(waiting: WaitingEntry, hold: Hold, ts: int | None, conditions: SweepConditions) -> list[Obstacle]:

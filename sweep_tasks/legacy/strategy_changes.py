@@ -7,6 +7,7 @@ stays due, and the reason is returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.legacy.progress import Run, Undone, short_of
@@ -95,6 +96,7 @@ def _of_others(store: Store, table: TableRef, table_id: int) -> Callable[[Hold],
     records = {record.id: record for record in ProtectionCatalog(store).records()}
     existing = Protections(records.values())
 
+    @cache
     def is_of_others(hold: Hold) -> bool:
         if hold.why is HoldReason.PROTECTED:
             record = records.get(hold.record)

@@ -76,11 +76,12 @@ def _check_ours(folder: Path) -> None:
 def machine_slot(settings: Settings, strategy: SweepStrategy, waiting: Callable[[str], None]) -> Iterator[None]:
     """Hold one of the strategy's slots on this machine. `waiting` is called once if none is free."""
     warned = False
-    while (held := _free_slot(task_folder(settings), strategy, settings.sweep_tasks_at_once)) is None:
+    slots = settings.sweep_tasks_at_once[strategy]
+    while (held := _free_slot(task_folder(settings), strategy, slots)) is None:
         if not warned:
             warned = True
             waiting(
-                f"waiting: {settings.sweep_tasks_at_once} {strategy} shards are being swept on this machine, "
+                f"waiting: {slots} {strategy} shards are being swept on this machine, "
                 "as many as the setting sweep_tasks_at_once allows"
             )
         time.sleep(retries.MACHINE_SLOT.pause_s(0))

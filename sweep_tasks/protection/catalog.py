@@ -392,7 +392,7 @@ class Tracker:
         ref = TableRef.of(table)
         checked_span(rows, "rows")
         known = self.known()
-        records = tuple(record for record in known.records if record.intersects(ref, rows))
+        records = tuple(known.protections.intersecting(ref, rows))
         return known._replace(records=records, protections=Protections(records))
 
     @property

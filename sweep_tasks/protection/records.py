@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import NamedTuple
 
 from sweep_tasks.errors import BadValue, NotFound, RecordChanged
 from sweep_tasks.model import EVERYTHING, MAX_NAME_BYTES, MAX_TS, Span, TableRef
+from sweep_tasks.protection.index import RangeIndex
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Targets: what a protection covers. A table by name or by pattern, completely or a range of its rows.
@@ -155,10 +157,6 @@ class Record:
     def covers_all(self, table: TableRef, rows: Span) -> bool:
         return any(target.covers(table) and _within(rows, target.rows) for target in self.targets)
 
-    def intersects(self, table: TableRef, rows: Span) -> bool:
-        """Return whether any of these rows is covered."""
-        return any(target.covers(table) and target.rows.overlaps(rows) for target in self.targets)
-
     def lets_read(self, table: TableRef, rows: Span, at: int) -> bool:
         """Return True if a reader at this timestamp still finds its complete snapshot here."""
         kept = at >= self.ts if self.mode is Mode.AFTER else at == self.ts
@@ -173,23 +171,57 @@ class Protection(NamedTuple):
     record: str
 
 
-class Protections:
-    """The records that a sweep must respect, looked up by cell."""
+class _TableIndex(NamedTuple):
+    """The protections of one table, by mode; None if it has none of the mode."""
 
-    def __init__(self, records: Collection[Record]) -> None:
+    at: RangeIndex | None
+    after: RangeIndex | None
+
+
+class Protections:
+    """The records that a sweep must respect, looked up by table, row and commit timestamp.
+
+    The index of a table is built when the table is first asked for: only then are the patterns known that cover it.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
         self._records = {record.id: record for record in records}
-        self._by_table: dict[TableRef, list[tuple[Span, Protection]]] = {}
+        self._by_name: dict[TableRef, list[tuple[Span, Protection]]] = {}
+        self._by_pattern: list[tuple[Target, Protection]] = []
+        for record in self._records.values():
+            targets = [target for target in record.targets if not target.rows.is_empty]
+            for target, ts in product(targets, record.timestamps):
+                held = Protection(ts, record.mode, record.id)
+                if target.is_pattern:
+                    self._by_pattern.append((target, held))
+                else:
+                    self._by_name.setdefault(target.table, []).append((target.rows, held))
+        self._indexes: dict[TableRef, _TableIndex] = {}
 
     @classmethod
     def none(cls) -> Protections:
         """Return no protections, for work that no record can hold back. Never a default: callers write it out."""
         return cls([])
 
-    def covering(self, table: TableRef, row: bytes) -> list[Protection]:
-        return [protection for rows, protection in self._of_table(table) if row in rows]
+    def holding(self, table: TableRef, row: bytes, commit: int) -> Protection | None:
+        """Return the protection that applies to an entry: the greatest *after* at or below its commit if there is one,
+        else the greatest *at*."""
+        index = self._indexes.get(table) or self._index(table)
+        found = None if index.after is None else index.after.greatest(row, commit)
+        return index.at.greatest(row, commit) if found is None and index.at is not None else found
 
-    def protects(self, table: TableRef) -> bool:
-        return bool(self._of_table(table))
+    def holding_in_order(self, table: TableRef, row: bytes, commit: int) -> Iterator[Protection]:
+        """Yield the protection that applies to an entry, then the one that would apply without it, and so on."""
+        index = self._indexes.get(table) or self._index(table)
+        for part in (index.after, index.at):
+            if part is not None:
+                yield from part.descending(row, commit)
+
+    def intersecting(self, table: TableRef, rows: Span) -> list[Record]:
+        """Return the records that cover some of these rows."""
+        index = self._indexes.get(table) or self._index(table)
+        found = {held.record for part in index if part is not None for held in part.overlapping(rows)}
+        return [record for name, record in self._records.items() if name in found]
 
     def frees_below(self, record_id: str, ts: int) -> int:
         """Return the timestamp below which this record no longer holds entries that were parked under it at `ts`:
@@ -200,17 +232,13 @@ class Protections:
         first = record.ts if record.origin_ts is None else record.origin_ts
         return min(record.timestamps) if first <= ts <= max(record.timestamps) else MAX_TS
 
-    def _of_table(self, table: TableRef) -> list[tuple[Span, Protection]]:
-        found = self._by_table.get(table)
-        if found is None:
-            found = self._by_table[table] = [
-                (target.rows, Protection(ts, record.mode, record.id))
-                for record in self._records.values()
-                for target in record.targets
-                if target.covers(table)
-                for ts in record.timestamps
-            ]
-        return found
+    def _index(self, table: TableRef) -> _TableIndex:
+        matching = [(target.rows, held) for target, held in self._by_pattern if target.covers(table)]
+        placed = [*self._by_name.get(table, ()), *matching]
+        by_mode = ([each for each in placed if each[1].mode is mode] for mode in (Mode.AT, Mode.AFTER))
+        index = _TableIndex(*(RangeIndex(each) if each else None for each in by_mode))
+        self._indexes[table] = index
+        return index
 
 
 def _within(inner: Span, outer: Span) -> bool:

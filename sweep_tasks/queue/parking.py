@@ -11,7 +11,7 @@ restored, a version that can read it).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import IntEnum
 from itertools import islice
 from typing import NamedTuple
@@ -83,8 +83,26 @@ class ParkedEntry(NamedTuple):
 
     def column(self) -> bytes:
         """Return the column that it is stored under. Within a hold, entries sort by start timestamp."""
-        entry = var_long(self.start) + var_long(self.table_id) + sized(self.cell.row) + self.cell.column
-        return self.hold.encoded() + entry
+        return _column(self.hold.encoded(), var_long(self.start), self.table_id, self.cell)
+
+
+def _column(hold: bytes, start: bytes, table_id: int, cell: Cell) -> bytes:
+    return hold + start + var_long(table_id) + sized(cell.row) + cell.column
+
+
+_FLAGS = bytes([False]), bytes([True])
+
+
+class _Memo(dict[int, bytes]):
+    """Integers that were encoded before."""
+
+    def __init__(self, encode: Callable[[int], bytes]) -> None:
+        super().__init__()
+        self._encode = encode
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = self[number] = self._encode(number)
+        return encoded
 
 
 class ParkedPage(NamedTuple):
@@ -93,6 +111,14 @@ class ParkedPage(NamedTuple):
     entries: list[ParkedEntry]
     as_of: int
     """Entries that were parked at a later timestamp are not in this page."""
+
+    @property
+    def holds(self) -> dict[Hold, ParkedEntry]:
+        """Return the first entry of the page under each hold."""
+        found: dict[Hold, ParkedEntry] = {}
+        for entry in self.entries:
+            found.setdefault(entry.hold, entry)
+        return found
 
 
 class Parking:
@@ -107,17 +133,24 @@ class Parking:
         """Store entries at a fresh timestamp, above that of every earlier removal: an entry may be parked again under a
         hold that it was removed from before."""
         if entries:
-            values = {
-                Cell(self._row, entry.column()): bytes([entry.delete]) + var_signed_long(entry.commit)
-                for entry in entries
-            }
-            self._store.put(self._timestamps.fresh(), {PARKED: values})
+            self._store.put(self._timestamps.fresh(), {PARKED: dict(self._encoded(entries))})
+
+    def _encoded(self, entries: Iterable[ParkedEntry]) -> Iterator[tuple[Cell, bytes]]:
+        """Yield the cell and the value of each entry. Many entries share a hold and a transaction, so each of these is
+        encoded once."""
+        row = self._row
+        starts, outcomes = _Memo(var_long), _Memo(var_signed_long)
+        under: dict[Hold, bytes] = {}
+        for hold, table_id, cell, start, commit, delete in entries:
+            if hold not in under:
+                under[hold] = hold.encoded()
+            yield Cell(row, _column(under[hold], starts[start], table_id, cell)), _FLAGS[delete] + outcomes[commit]
 
     def remove(self, entries: Collection[ParkedEntry], as_of: int = MAX_TS - 1) -> None:
         """Remove entries as they were read. One that was parked again since, under the same hold, stays."""
         if entries:
-            cells = [Cell(self._row, entry.column()) for entry in entries]
-            self._store.delete_ranges(PARKED, [VersionRange(cell, 0, as_of + 1) for cell in cells])
+            ranges = [VersionRange(cell, 0, as_of + 1) for cell, _ in self._encoded(entries)]
+            self._store.delete_ranges(PARKED, ranges)
 
     def page(self, after: bytes, limit: int, within: Span = EVERYTHING) -> ParkedPage:
         """Return the entries after a column, in order."""

@@ -20,6 +20,10 @@ from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.transactions.outcomes import ABORTED
 
 _PAGE = 1_000
+_PROBE = 50
+"""Entries in a page that only shows whether a large hold is due."""
+_LIMITED = (HoldReason.PROTECTED, HoldReason.RETENTION, HoldReason.PAUSED)
+"""The holds whose end may make any number of entries due at once."""
 _NEVER = -2
 """Below every commit timestamp, -1 for aborted included."""
 
@@ -66,35 +70,42 @@ class Judge:
         `at_most` limits how many entries are judged after a protection, a retention or a pause has ended (0 means no
         limit); the next run judges the rest. The records must be newer than the page: an older list could lack the
         record that an entry was parked under meanwhile, and its versions would be removed.
+
+        Entries of a paused table are not moved to another hold: one that waits for replicas must be retried as such,
+        and one that waits for a slow writer keeps its time.
         """
         after, judged = b"", 0
-        size = min(_PAGE, at_most or _PAGE)
+        most = size = min(_PAGE, at_most or _PAGE)
         while (page := self._parking.page(after, size, columns)).entries:
             protections = self._records.refresh().protections
-            hold = page.entries[0].hold
-            under = [entry for entry in page.entries if entry.hold == hold]
-            due = [entry for entry in under if self._is_due(entry, protections)]
-            finished = self._rejudge(due, protections, self._tables_for(hold.why))
-            if not self._dry_run:
-                self._parking.remove(finished, page.as_of)
-            read_on = self._may_be_due(under[-1], protections)
-            after = under[-1].column() if read_on else self._parking.behind(hold)
-            judged += (
-                len(finished) if hold.why in (HoldReason.PROTECTED, HoldReason.RETENTION, HoldReason.PAUSED) else 0
-            )
+            below = {hold: self._due_below(hold, protections) for hold in page.holds}
+            due = [
+                entry
+                for entry in page.entries
+                if entry.commit < below[entry.hold] and not self._is_paused(entry.table_id)
+            ]
+            for entries, tables in self._by_tables(due):
+                finished = self._rejudge(entries, protections, tables)
+                if not self._dry_run:
+                    self._parking.remove(finished, page.as_of)
+                judged += sum(entry.hold.why in _LIMITED for entry in finished)
+            last = page.entries[-1]
+            read_on = last.start < below[last.hold]
+            after = last.column() if read_on else self._parking.behind(last.hold)
+            size = most if read_on or len(below) > 1 else min(_PROBE, most)
             after_page()
             if at_most and judged >= at_most:
                 return
 
     def due_holds(self) -> Iterator[ParkedEntry]:
-        """Yield the first entry of each hold that has or may have entries that are due, with one read for each hold."""
+        """Yield the first entry of each hold that has or may have entries that are due."""
         after = b""
-        while found := self._parking.page(after, 1).entries:
+        while (page := self._parking.page(after, _PROBE)).entries:
             protections = self._records.refresh().protections
-            first = found[0]
-            if self._may_be_due(first, protections):
-                yield first
-            after = self._parking.behind(first.hold)
+            for hold, first in page.holds.items():
+                if first.start < self._due_below(hold, protections):
+                    yield first
+            after = self._parking.behind(page.entries[-1].hold)
 
     def _rejudge(
         self, due: Collection[ParkedEntry], protections: Protections, tables: Mapping[TableRef, TableView]
@@ -123,17 +134,9 @@ class Judge:
         self._summary.unparked += len(due) - len(decided.parked) - len(waiting)
         return [held for held in due if held not in waiting]
 
-    def _is_due(self, entry: ParkedEntry, protections: Protections) -> bool:
-        """Return True if an entry can be judged now. Entries of a paused table are not moved to another hold: one that
-        waits for replicas must be retried as such, and one that waits for a slow writer keeps its time."""
-        return not self._is_paused(entry.table_id) and entry.commit < self._due_below(entry.hold, protections)
-
-    def _may_be_due(self, entry: ParkedEntry, protections: Protections) -> bool:
-        """Return True if this entry, or a later one under the same hold, may be due."""
-        return entry.start < self._due_below(entry.hold, protections)
-
     def _due_below(self, hold: Hold, protections: Protections) -> int:
-        """Return the timestamp below which entries under this hold can be judged now, by their commit timestamp.
+        """Return the timestamp below which entries under this hold can be judged now, by their commit timestamp. Once
+        an entry has started at or above it, no later one under the hold has committed below it.
 
         It is never above the threshold that this sweep published. Another sweep with a higher one may have parked an
         entry, and its table may have been given a retention after this sweep read the tables. Aborted writes are
@@ -160,12 +163,18 @@ class Judge:
         table: TableRef | None = self._view.name_of(table_id)
         return self._view.tables.get(table) if table else None
 
-    def _tables_for(self, why: HoldReason) -> Mapping[TableRef, TableView]:
-        """Return the tables to judge entries of a hold with. Entries that wait for replicas are retried without a check
-        of the stored versions: a read would not show versions that only an unavailable replica still holds."""
-        if why is not HoldReason.REPLICAS:
-            return self._view.tables
-        return {table: view._replace(check_first=False, mark=0) for table, view in self._view.tables.items()}
+    def _by_tables(
+        self, due: Collection[ParkedEntry]
+    ) -> Iterator[tuple[list[ParkedEntry], Mapping[TableRef, TableView]]]:
+        """Yield the entries with the tables to judge them with. Entries that wait for replicas are retried without a
+        check of the stored versions: a read would not show versions that only an unavailable replica still holds."""
+        retried = [entry for entry in due if entry.hold.why is HoldReason.REPLICAS]
+        others = [entry for entry in due if entry.hold.why is not HoldReason.REPLICAS]
+        if retried:
+            unchecked = {t: view._replace(check_first=False, mark=0) for t, view in self._view.tables.items()}
+            yield retried, unchecked
+        if others:
+            yield others, self._view.tables
 
     def _plan(self, entries: Collection[Entry], protections: Protections, tables: Mapping[TableRef, TableView]) -> Plan:
         until_ms = self._clock.now_ms() + self._grace_ms

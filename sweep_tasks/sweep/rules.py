@@ -91,7 +91,7 @@ def plan(
     """Decide what to do for some entries. Of each cell, and of each segment between two protections, only the entry
     with the greatest start acts: its removal includes those of the others."""
     result = Plan()
-    acting: dict[tuple[int, Cell, Protection | None], Entry] = {}
+    acting: dict[tuple[TableRef, Cell, Protection | None], Entry] = {}
     for entry in entries:
         view = tables.get(entry.table)
         if view is None or view.strategy is SweepStrategy.NOTHING:
@@ -104,12 +104,18 @@ def plan(
         elif too_young(entry, view):
             result.parked.append(parked(entry, Hold(HoldReason.RETENTION, table_id=entry.table_id)))
         else:
-            key = (entry.table_id, entry.cell, holder(entry, view, protections))
+            key = (entry.table, entry.cell, holder(entry, view, protections))
             current = acting.get(key)
             if current is None or entry.start > current.start:
                 acting[key] = entry
+    holds: dict[Protection, Hold] = {}
     for (_, _, held_by), entry in acting.items():
-        _act(result, entry, held_by, strategy, tables[entry.table])
+        hold = None
+        if held_by is not None:
+            hold = holds.get(held_by)
+            if hold is None:
+                hold = holds[held_by] = Hold(HoldReason.PROTECTED, record=held_by.record, record_ts=held_by.ts)
+        _act(result, entry, held_by, hold, strategy, tables[entry.table])
     return result
 
 
@@ -130,9 +136,9 @@ def too_young(entry: Entry, view: TableView) -> bool:
 
 def holder(entry: Entry, view: TableView, protections: Protections) -> Protection | None:
     """Return the protection that limits what this entry removes, if there is one."""
-    if is_truncated(entry.start, view) or not protections.protects(entry.table):
+    if is_truncated(entry.start, view):
         return None
-    return holding(protections.covering(entry.table, entry.cell.row), entry.commit)
+    return protections.holding(entry.table, entry.cell.row, entry.commit)
 
 
 def segment(entry: Entry, view: TableView | None, protections: Protections) -> str:
@@ -144,12 +150,6 @@ def segment(entry: Entry, view: TableView | None, protections: Protections) -> s
         return f"start {entry.start}"
     held_by = holder(entry, view, protections)
     return f"{held_by.mode} {held_by.ts} {held_by.record}" if held_by else ""
-
-
-def holding(protections: Iterable[Protection], commit: int) -> Protection | None:
-    """Return the protection that applies to an entry: any *after* at or below its commit, else the greatest *at*."""
-    below = [protection for protection in protections if protection.ts <= commit]
-    return max((p for p in below if p.mode is Mode.AFTER), default=None) or max(below, default=None)
 
 
 def removable(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) -> VersionRange | None:
@@ -199,12 +199,18 @@ def removal_for(entry: Entry, held_by: Protection | None, strategy: SweepStrateg
     return Removal(versions, sentinel, False, marker)
 
 
-def _act(result: Plan, entry: Entry, held_by: Protection | None, strategy: SweepStrategy, view: TableView) -> None:
+def _act(
+    result: Plan,
+    entry: Entry,
+    held_by: Protection | None,
+    hold: Hold | None,
+    strategy: SweepStrategy,
+    view: TableView,
+) -> None:
     if view.paused:
         result.parked.append(parked(entry, _until_resumed(entry)))
         return
-    if held_by is not None:
-        hold = Hold(HoldReason.PROTECTED, record=held_by.record, record_ts=held_by.ts)
+    if hold is not None:
         result.parked.append(parked(entry, hold))
     removal = removal_for(entry, held_by, strategy, view)
     if removal is None:

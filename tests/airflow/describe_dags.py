@@ -35,6 +35,7 @@ def described(folder: str) -> dict[str, object]:
                     task.task_id: {
                         "owner": task.owner,
                         "pool": task.pool,
+                        "priority": task.priority_weight,
                         "retries": task.retries,
                         "backoff": task.retry_exponential_backoff,
                         "timeout": task.execution_timeout.total_seconds() if task.execution_timeout else None,

@@ -57,6 +57,7 @@ def in_fresh_interpreter(home: Path, *arguments: str) -> str:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/none.db",
         "SWEEPFLOW_SHARDS": str(SHARDS),
+        "SWEEPFLOW_SWEEP_TASKS_AT_ONCE": "conservative:2,thorough:1",
         "SWEEPFLOW_LEGACY_SLOTS": str(SLOTS),
         "SWEEPFLOW_STORE": "sqlite:////nowhere/at/all.db",
         "SWEEPFLOW_COMPACTION_NODES": json.dumps({node: {"data": "/nowhere"} for node in NODES}),
@@ -95,6 +96,16 @@ def test_each_shard_has_a_task_in_a_pool_of_its_own_that_the_command_creates(
     assert len(set(pools)) == len(pools) == 2 * SHARDS
     assert not any(task["mapped"] for task in tasks.values())
     assert swept["thorough.shard_2"]["pool"] == "sweep_thorough_2"
+
+
+def test_a_run_starts_as_many_tasks_of_each_strategy_as_configured_then_as_many_again(found: dict[str, Any]) -> None:
+    sweeps = found["dags"][TARGETED_SWEEP]
+    assert sweeps["max_active_tasks"] == 3
+    shards = {name: task["priority"] for name, task in sweeps["tasks"].items() if "shard_" in name}
+    first, second, third = ({name for name, given in shards.items() if given == each} for each in (3, 2, 1))
+    assert first == {"conservative.shard_0", "conservative.shard_1", "thorough.shard_0"}
+    assert second == {"conservative.shard_2", "thorough.shard_1"}
+    assert third == {"thorough.shard_2"}
 
 
 def test_no_shard_waits_for_another_and_each_can_make_the_run_fail(tasks: dict[str, dict[str, Any]]) -> None:

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from sweep_tasks.config import FILE_VARIABLE, Settings
 from sweep_tasks.orchestration.names import AIRFLOW_CONNECTION, SPARK_CONNECTION
-from sweep_tasks.orchestration.pools import SWEPT
 from tests.deployment.compose import IMAGE, ROOT, Deployment, Service, references, texts
 from tests.deployment.image import bases_of, folders_created, is_pinned, scripts
 
@@ -240,7 +239,7 @@ def workers_can_call_the_driver_back(deployment: Deployment) -> Problems:
 
 def concurrent_sweeps_fit_into_the_cluster(deployment: Deployment) -> Problems:
     """Check that concurrent sweeps get cores; otherwise drivers wait, and Airflow shows them as running."""
-    at_once = len(SWEPT) * deployment_settings().sweep_tasks_at_once
+    at_once = deployment_settings().sweep_tasks_at_once.total
     options = deployment.services["spark-master"].environment["SPARK_MASTER_OPTS"]
     needed = at_once * int(options.removeprefix("-Dspark.deploy.defaultCores="))
     there = int(deployment.variables["SPARK_WORKERS"]) * int(deployment.variables["SPARK_WORKER_CORES"])

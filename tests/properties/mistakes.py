@@ -22,7 +22,7 @@ from sweep_tasks.model import MAX_TS, SweepStrategy, TableMetadata, VersionRange
 from sweep_tasks.protection import records as protection_records
 from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Protection, Protections, Record, State
-from sweep_tasks.queue.parking import HoldReason, ParkedEntry, Parking
+from sweep_tasks.queue.parking import Hold, HoldReason, ParkedEntry, Parking
 from sweep_tasks.queue.reader import Batch, QueueReader
 from sweep_tasks.queue.writer import QueueCleaner, QueueWriter
 from sweep_tasks.store.contract import Store
@@ -200,10 +200,8 @@ def a_delete_marker_is_removed_under_a_protection(patch: Patch) -> None:
 @HARD_TO_FIND.planted(Racing, after=58)
 def a_protection_at_the_commit_does_not_count(patch: Patch) -> None:
     """`tests/properties/test_protections.py` finds it directly."""
-    holding = rules.holding
-    patch.setattr(
-        rules, "holding", lambda protections, commit: holding([p for p in protections if p.ts < commit], commit)
-    )
+    holding = Protections.holding
+    patch.setattr(Protections, "holding", lambda self, table, row, commit: holding(self, table, row, commit - 1))
 
 
 @HARD_TO_FIND.planted(Racing, after=58)
@@ -219,12 +217,10 @@ def protections_count_by_start_instead_of_commit(patch: Patch) -> None:
 
 @MISTAKES.planted(Protecting, after=12)
 def after_is_treated_as_at(patch: Patch) -> None:
-    holding = rules.holding
+    def flat(self: Protections, *entry: Any) -> Protection | None:
+        return max((held._replace(mode=Mode.AT) for held in self.holding_in_order(*entry)), default=None)
 
-    def flat(protections: Any, commit: int) -> Protection | None:
-        return holding([p._replace(mode=Mode.AT) for p in protections], commit)
-
-    patch.setattr(rules, "holding", flat)
+    patch.setattr(Protections, "holding", flat)
 
 
 @MISTAKES.planted(Protecting, after=5)
@@ -243,9 +239,9 @@ def only_the_greatest_start_of_a_cell_is_parked_or_acts(patch: Patch) -> None:
 
 @HARD_TO_FIND.planted(Protecting, after=48)
 def row_ranges_are_ignored(patch: Patch) -> None:
-    """`tests/unit/sweep/test_held.py` finds it directly."""
-    covering = Protections.covering
-    patch.setattr(Protections, "covering", lambda self, table, row: covering(self, table, b"b"))
+    """`tests/unit/sweep/test_rules.py` finds it directly."""
+    holding = Protections.holding
+    patch.setattr(Protections, "holding", lambda self, table, row, commit: holding(self, table, b"b", commit))
 
 
 @HARD_TO_FIND.planted(Dying, after=40)
@@ -260,12 +256,12 @@ def aborted_writes_are_not_deleted(patch: Patch) -> None:
 
 @MISTAKES.planted(Protecting, after=7)
 def parked_entries_are_forgotten_on_release(patch: Patch) -> None:
-    is_due = Judge._is_due
+    due_below = Judge._due_below
 
-    def forgetful(self: Judge, entry: Any, protections: Protections) -> bool:
-        return entry.hold.why is not HoldReason.PROTECTED and is_due(self, entry, protections)
+    def forgetful(self: Judge, hold: Hold, protections: Protections) -> int:
+        return ABORTED if hold.why is HoldReason.PROTECTED else due_below(self, hold, protections)
 
-    patch.setattr(Judge, "_is_due", forgetful)
+    patch.setattr(Judge, "_due_below", forgetful)
 
 
 @MISTAKES.planted(Protecting, after=8)

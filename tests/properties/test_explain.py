@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.diagnosis import explain, obstacles, waiting
 from sweep_tasks.diagnosis.obstacles import Obstacle, Reason, SweepConditions, WaitingEntry
-from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.model import MAX_TS, SweepStrategy, TableRef
 from sweep_tasks.queue.parking import Hold
 from sweep_tasks.store import Store
 from sweep_tasks.store.sqlite import SQLiteStore
@@ -127,8 +127,9 @@ def the_wrong_record_is_named(patch: Patch) -> None:
     real = obstacles._hold_obstacles
 
     def another(waits: WaitingEntry, hold: Hold, ts: int, around: SweepConditions) -> list[Obstacle]:
-        covering = around.protections.covering(waits.entry.table, waits.entry.cell.row)
-        others = [each.record for each in covering if each.record != hold.record]
+        entry = waits.entry
+        covering = around.protections.holding_in_order(entry.table, entry.cell.row, MAX_TS)
+        others = sorted(each.record for each in covering if each.record != hold.record)
         return [
             each._replace(by=others[0]) if each.reason is Reason.PROTECTED and others else each
             for each in real(waits, hold, ts, around)

@@ -26,7 +26,7 @@ from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.model import MAX_TS, SENTINEL_TS, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.protection.records import Mode, Protections, Record, Target
 from sweep_tasks.store.schema import PARKED, QUEUE_CELLS, QUEUE_TIMESTAMPS
 from sweep_tasks.sweep import rules
 from sweep_tasks.sweep.judging import Judge
@@ -252,15 +252,13 @@ def exact_records_hold_everything(patch: Patch) -> None:
 
 @MISTAKES.planted(Thorough, after=13)
 def a_commit_at_the_protected_timestamp_counts_as_before(patch: Patch) -> None:
-    holding = rules.holding
-    patch.setattr(rules, "holding", lambda protections, commit: holding(protections, commit - 1))
+    holding = Protections.holding
+    patch.setattr(Protections, "holding", lambda self, table, row, commit: holding(self, table, row, commit - 1))
 
 
 @MISTAKES.planted(Thorough, after=7)
 def the_least_record_decides(patch: Patch) -> None:
-    patch.setattr(
-        rules, "holding", lambda protections, commit: min((p for p in protections if p.ts <= commit), default=None)
-    )
+    patch.setattr(Protections, "holding", lambda self, *entry: min(self.holding_in_order(*entry), default=None))
 
 
 @MISTAKES.planted(Thorough, after=6)

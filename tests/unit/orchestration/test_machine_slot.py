@@ -4,12 +4,13 @@ import multiprocessing
 import os
 import signal
 import stat
+from contextlib import ExitStack
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
 
-from sweep_tasks.config import Settings
+from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy
 from sweep_tasks.orchestration.spark_job import machine_slot, task_folder
@@ -33,7 +34,7 @@ def hold(settings: Settings, held: Event) -> None:
 
 
 def test_a_strategy_has_as_many_slots_as_configured(tmp_path: Path) -> None:
-    settings = Settings(task_folder=tmp_path, sweep_tasks_at_once=2)
+    settings = load_settings(task_folder=tmp_path, sweep_tasks_at_once=2)
     with machine_slot(settings, CONSERVATIVE, refuse), machine_slot(settings, CONSERVATIVE, refuse):
         with pytest.raises(Waits) as waits:
             machine_slot(settings, CONSERVATIVE, refuse).__enter__()
@@ -45,8 +46,19 @@ def test_a_strategy_has_as_many_slots_as_configured(tmp_path: Path) -> None:
         pass
 
 
+def test_each_strategy_has_its_own_number_of_slots(tmp_path: Path) -> None:
+    settings = load_settings(task_folder=tmp_path, sweep_tasks_at_once={"conservative": 2, "thorough": 1})
+    with ExitStack() as held:
+        for strategy in (CONSERVATIVE, CONSERVATIVE, THOROUGH):
+            held.enter_context(machine_slot(settings, strategy, refuse))
+        for strategy, slots in ((CONSERVATIVE, "2"), (THOROUGH, "1")):
+            with pytest.raises(Waits) as waits:
+                held.enter_context(machine_slot(settings, strategy, refuse))
+            assert values_in(str(waits.value)) == [slots]
+
+
 def test_a_waiting_task_continues_when_a_slot_is_free(tmp_path: Path) -> None:
-    settings = Settings(task_folder=tmp_path, sweep_tasks_at_once=1)
+    settings = load_settings(task_folder=tmp_path, sweep_tasks_at_once=1)
     first = machine_slot(settings, CONSERVATIVE, refuse)
     first.__enter__()
     reported: list[str] = []
@@ -60,7 +72,7 @@ def test_a_waiting_task_continues_when_a_slot_is_free(tmp_path: Path) -> None:
 
 
 def test_a_killed_task_releases_its_slot(tmp_path: Path) -> None:
-    settings = Settings(task_folder=tmp_path, sweep_tasks_at_once=1)
+    settings = load_settings(task_folder=tmp_path, sweep_tasks_at_once=1)
     context = multiprocessing.get_context("spawn")
     held = context.Event()
     task = context.Process(target=hold, args=(settings, held))

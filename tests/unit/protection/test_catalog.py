@@ -21,7 +21,7 @@ from sweep_tasks.errors import (
     SnapshotSwept,
     UnknownTable,
 )
-from sweep_tasks.model import Cell, Span, SweepStrategy, TableMetadata, TableRef
+from sweep_tasks.model import MAX_TS, Cell, Span, SweepStrategy, TableMetadata, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog, ProtectionVerdict
 from sweep_tasks.protection.records import Mode, Record, State, Target
 from sweep_tasks.store import Store
@@ -250,7 +250,7 @@ class TestMoving:
         mover.step_to("compare_and_set")
         mover.step()
         assert catalog.get("a").timestamps == (50, 60)
-        assert [protection.ts for protection in catalog.protections().covering(TABLE, b"r")] == [50, 60]
+        assert [each.ts for each in catalog.protections().holding_in_order(TABLE, b"r", MAX_TS)] == [60, 50]
         assert mover.finish() == ProtectionVerdict(True)
         assert catalog.get("a").timestamps == (60,)
 
@@ -265,7 +265,7 @@ class TestMoving:
             for _ in range(calls):
                 mover.step()
             Thresholds(memory).raise_strategy(CONSERVATIVE, 70)
-            seen = {protection.ts for protection in catalog.protections().covering(TABLE, b"r")}
+            seen = {protection.ts for protection in catalog.protections().holding_in_order(TABLE, b"r", MAX_TS)}
             mover.finish()
             assert catalog.get("a").ts in seen, calls
 
@@ -280,7 +280,7 @@ class TestAgainstSweeps:
             for _ in range(calls):
                 process.step()
             Thresholds(memory).raise_strategy(CONSERVATIVE, 70)
-            honoured = ProtectionCatalog(memory).protections().covering(TABLE, b"r")
+            honoured = ProtectionCatalog(memory).protections().holding(TABLE, b"r", MAX_TS)
             verdict = process.finish()
             assert verdict is not None
             assert not verdict.accepted or honoured, "accepted, and a sweep does not know of it"
@@ -298,7 +298,7 @@ class TestAgainstSweeps:
         process.step_to("compare_and_set")
         process.step_to("compare_and_set")
         assert ProtectionCatalog(memory).get("a").state is State.PENDING
-        assert ProtectionCatalog(memory).protections().covering(TABLE, b"r"), "a sweep respects it"
+        assert ProtectionCatalog(memory).protections().holding(TABLE, b"r", MAX_TS), "a sweep respects it"
         process.finish()
         Thresholds(memory).raise_strategy(CONSERVATIVE, 90)
         snapshot = TransactionManager(memory, clock=clock, renew_leases=False).read_at(50)
@@ -355,7 +355,7 @@ class TestPatterns:
         catalog.protect(record(targets=(Target.parse("app.*"),)))
         later = TableRef.parse("app.later")
         store.create_table(later, TableMetadata())
-        assert catalog.protections().covering(later, b"r")
+        assert catalog.protections().holding(later, b"r", MAX_TS)
         with pytest.raises(BadValue, check=having(reason="protected")) as refused:
             Catalog(store).drop(later)
         assert (refused.value.code, refused.value.details["records"]) == ("bad_value", ("a",))

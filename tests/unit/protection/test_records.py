@@ -29,6 +29,10 @@ def record(*targets: Target, ts: int = 50, mode: Mode = AT, state: State = ACCEP
     return Record("a", ts, mode, targets or (Target(TABLE),), state, held)
 
 
+def held_in(*found: Record, table: TableRef = TABLE, row: bytes = b"r") -> list[Protection]:
+    return list(Protections(found).holding_in_order(table, row, 100))
+
+
 spans = st.builds(Span, st.binary(max_size=5), st.binary(max_size=5))
 targets = st.builds(Target, st.sampled_from([TABLE, OTHER]), spans)
 records = st.builds(
@@ -120,26 +124,24 @@ class TestReaders:
 class TestSweeps:
     def test_pending_and_accepted_hold_alike(self) -> None:
         for state in State:
-            assert Protections([record(state=state)]).covering(TABLE, b"r") == [Protection(50, AT, "a")]
+            assert held_in(record(state=state)) == [Protection(50, AT, "a")]
 
     def test_a_record_that_moves_holds_both_timestamps(self) -> None:
-        found = Protections([record(held=60)])
-        assert [protection.ts for protection in found.covering(TABLE, b"r")] == [50, 60]
+        assert [protection.ts for protection in held_in(record(held=60))] == [60, 50]
 
     def test_a_row_is_held_by_those_that_cover_it(self) -> None:
-        found = Protections([record(B_TO_D), Record("b", 70, AFTER, (Target(TABLE), Target(OTHER)))])
-        assert found.covering(TABLE, b"c") == [Protection(50, AT, "a"), Protection(70, AFTER, "b")]
-        assert found.covering(TABLE, b"e") == [Protection(70, AFTER, "b")]
-        assert found.covering(TableRef.parse("app.third"), b"c") == []
-        assert found.protects(OTHER)
-        assert not found.protects(TableRef.parse("app.third"))
+        found = record(B_TO_D), Record("b", 70, AFTER, (Target(TABLE), Target(OTHER)))
+        assert held_in(*found, row=b"c") == [Protection(70, AFTER, "b"), Protection(50, AT, "a")]
+        assert held_in(*found, row=b"e") == [Protection(70, AFTER, "b")]
+        assert held_in(*found, table=TableRef.parse("app.third"), row=b"c") == []
+        assert held_in(*found, table=OTHER) == [Protection(70, AFTER, "b")]
 
     def test_a_pattern_holds_every_table_it_matches_and_none_of_the_system(self) -> None:
-        found = Protections([record(Target.parse("app.it*"), Target.parse("*.other"))])
+        found = record(Target.parse("app.it*"), Target.parse("*.other"))
         tables = (TABLE, OTHER, TableRef.parse("shop.other"), TableRef.parse("app.third"))
-        assert [found.protects(table) for table in tables] == [True, True, True, False]
-        everything = Protections([record(Target.parse("*.*"))])
-        assert not any(everything.protects(table) for table in SYSTEM_TABLES)
+        assert [bool(held_in(found, table=table)) for table in tables] == [True, True, True, False]
+        everything = record(Target.parse("*.*"))
+        assert not any(held_in(everything, table=table) for table in SYSTEM_TABLES)
 
 
 class TestReleasedEntries:

@@ -6,10 +6,11 @@ import pytest
 
 from sweep_tasks.coordination.clock_history import ClockHistory, ClockSample
 from sweep_tasks.coordination.thresholds import Thresholds
-from sweep_tasks.model import Cell
+from sweep_tasks.model import Cell, Span, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
-from sweep_tasks.protection.records import Mode
-from sweep_tasks.store.faults import FaultyStore
+from sweep_tasks.protection.records import Mode, Record, Target
+from sweep_tasks.store.faults import StoreCall, FaultyStore
+from sweep_tasks.store.schema import PARKED
 from sweep_tasks.sweep.order import Budget
 from sweep_tasks.tables.catalog import Catalog
 from tests.support.simulation import Process
@@ -186,3 +187,52 @@ class TestReleasing:
         held.release("backup")
         assert held.sweep(200).unparked == 5
         assert held.parked() == []
+
+
+class TestManyRecords:
+    RECORDS = 60
+
+    @pytest.fixture
+    def held(self, world: World) -> World:
+        """Each record holds three entries of cells of its own."""
+        world.write(1, 2, [Cell(b"%02d-%d" % (number, n), b"c") for number in range(self.RECORDS) for n in range(3)])
+        catalog = ProtectionCatalog(world.store)
+        for number in range(self.RECORDS):
+            rows = Span(b"%02d" % number, b"%02d" % number + b"\xff")
+            catalog.begin(Record(f"r{number:02}", 50, Mode.AT, (Target(TABLE, rows),)))
+        for number in range(self.RECORDS):
+            world.write(60 + number, 61 + number, [Cell(b"%02d-%d" % (number, n), b"c") for n in range(3)])
+        world.sweep(200)
+        assert len(world.parked()) == 3 * self.RECORDS
+        return world
+
+    @staticmethod
+    def calls(world: World, name: str, table: TableRef) -> tuple[list[StoreCall], int]:
+        """Sweep, and return these calls for the table, and how many entries left the parking."""
+        calls: list[StoreCall] = []
+        unparked = sweep(FaultyStore(world.store, before=calls.append), world.clock, 200).unparked
+        return [call for call in calls if call.name == name and call.arguments[0] == table], unparked
+
+    def test_entries_under_many_records_are_read_in_few_pages(self, held: World) -> None:
+        pages, unparked = self.calls(held, "scan", PARKED)
+        assert (len(pages), unparked) == (2, 0), "a page, and the end"
+
+    def test_the_entries_of_all_released_records_are_judged_together(self, held: World) -> None:
+        for number in range(0, self.RECORDS, 2):
+            held.release(f"r{number:02}")
+        deletes, unparked = self.calls(held, "delete_ranges", TABLE)
+        assert (len(deletes), unparked) == (1, 3 * self.RECORDS // 2)
+        assert {entry.hold.record for entry in parked_entries(held)} == {
+            f"r{number:02}" for number in range(1, self.RECORDS, 2)
+        }
+
+    def test_a_large_hold_that_is_not_due_is_passed_by_with_a_short_page(self, world: World) -> None:
+        """Each of two records holds more entries than fit into a page."""
+        cells = [Cell(b"%04d" % number, b"c") for number in range(1_100)]
+        world.protect("a", 50, Mode.AFTER)
+        world.protect("b", 100, Mode.AFTER)
+        world.write(60, 61, cells)
+        world.write(160, 161, cells)
+        world.sweep(200)
+        pages, unparked = self.calls(world, "scan", PARKED)
+        assert ([call.arguments[4] for call in pages], unparked) == ([1_000, 50, 50], 0)

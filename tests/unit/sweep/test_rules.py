@@ -16,7 +16,6 @@ from sweep_tasks.sweep.rules import (
     Removal,
     TableView,
     after_check,
-    holding,
     parked,
     plan,
     removable,
@@ -223,7 +222,7 @@ class TestProtectedAfter:
 def test_which_protection_holds_an_entry(
     given: list[tuple[int, Mode]], commit: int, expected: tuple[int, Mode] | None
 ) -> None:
-    found = holding([Protection(ts, mode, "r") for ts, mode in given], commit)
+    found = protections(*given).holding(TABLE, CELL.row, commit)
     assert (found and (found.ts, found.mode)) == expected
 
 
