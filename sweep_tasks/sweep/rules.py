@@ -146,6 +146,11 @@ def segment(entry: Entry, view: TableView | None, protections: Protections) -> s
     return f"{held_by.mode} {held_by.ts} {held_by.record}" if held_by else ""
 
 
+def may_divide(table: TableRef, view: TableView, protections: Protections) -> bool:
+    """Return True if committed entries of one cell may be in several segments, so that more than one may act."""
+    return view.horizon is not None or protections.protects(table)
+
+
 def holding(protections: Iterable[Protection], commit: int) -> Protection | None:
     """Return the protection that applies to an entry: any *after* at or below its commit, else the greatest *at*."""
     below = [protection for protection in protections if protection.ts <= commit]
