@@ -134,6 +134,8 @@ class InProcess:
         aborted = {start for start, outcome in settled.outcomes.items() if outcome == ABORTED}
         acting = without_superseded(found, aborted, work.view.divided(protections))
         entries, unreadable = work.view.decoded(acting, settled.outcomes, work.strategy, work.shard)
+        if unreadable:  # so may be what was left out, and all of it must be quarantined
+            entries, unreadable = work.view.decoded(found, settled.outcomes, work.strategy, work.shard)
         work.judge.judge(entries, protections)
         work.quarantine(unreadable)
         return len(found) - len(unreadable)

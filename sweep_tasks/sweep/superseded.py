@@ -3,7 +3,8 @@
 A cell that was written a thousand times is in the queue a thousand times, and one range delete, that of its last entry,
 removes all older versions. The rules decide this as well (`rules.plan`). Here it is decided by the bytes of the entries
 alone, at a fraction of the cost: the encodings of two writes of one cell differ in their last byte only, the delete
-flag. What can't be decided by bytes is kept for the rules. Pure.
+flag. So an entry that is left out can be read if the one that replaces it can. What can't be decided by bytes is kept
+for the rules. Pure.
 """
 
 from __future__ import annotations
