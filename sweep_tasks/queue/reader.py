@@ -169,16 +169,17 @@ class QueueReader:
         if base + FINE > before:
             columns = _overlap(Span(var_long(max(after + 1 - base, 0)), var_long(before - base)), within)
         row = shared_row(partition, self._strategy, self._shard)
-        for cell, version in islice(self._row(row, columns, most or _PAGE), most):
+        for cell, (_, value) in islice(self._row(row, columns, most or _PAGE), most):
             try:
-                start, index = _position(base, cell.column)
+                modulus, index = read_cells_column(cell.column)
             except BadValue:
-                yield RawEntry(None, cell, version.value)
-                continue
-            if index < 0:
-                yield Reference(start, -index)
-            elif start > after:
-                yield RawEntry(start, cell, version.value)
+                modulus = FINE
+            if modulus >= FINE or index < -MAX_DEDICATED_ROWS:
+                yield RawEntry(None, cell, value)
+            elif index < 0:
+                yield Reference(base + modulus, -index)
+            elif base + modulus > after:
+                yield RawEntry(base + modulus, cell, value)
 
     def _groups(self, partition: int, after: int, before: int, size: int) -> Iterator[_Group]:
         entries: list[RawEntry] = []
@@ -265,11 +266,3 @@ class QueueReader:
 def _overlap(one: Span, other: Span) -> Span:
     ends = [span.end for span in (one, other) if span.end]
     return Span(max(one.start, other.start), min(ends, default=b""))
-
-
-def _position(base: int, column: bytes) -> tuple[int, int]:
-    """Return the start timestamp and the write index."""
-    modulus, index = read_cells_column(column)
-    if modulus >= FINE or index < -MAX_DEDICATED_ROWS:
-        raise BadValue("bytes", "the column's timestamp or write index is out of range")
-    return base + modulus, index

@@ -151,11 +151,9 @@ class MemoryStore(Store):
     ) -> CellPage:
         with self._lock:
             items: list[tuple[Cell, Version]] = []
-            for cell, versions in self._cells(table, scan_range.of_rows(rows), after):
-                if cell.column not in columns or cell == after:
-                    continue
+            for cell, versions in self._cells(table, scan_range.of_rows(rows), after, columns):
                 version = _newest(versions, before)
-                if version is None:
+                if version is None or cell == after:
                     continue
                 if len(items) == limit:
                     return Page(items, items[-1][0])
@@ -193,7 +191,9 @@ class MemoryStore(Store):
             rows = self._table(table).sorted_rows()
             return (rows[-1] if rows else b"") + b"\0"
 
-    def _cells(self, table: TableRef, rows: Span, since: Cell | None) -> Iterable[tuple[Cell, Versions]]:
+    def _cells(
+        self, table: TableRef, rows: Span, since: Cell | None, columns: ColumnChoice = EVERYTHING
+    ) -> Iterable[tuple[Cell, Versions]]:
         """Yield the cells in scan order, from `since` on."""
         found = self._table(table)
         index = found.sorted_rows()
@@ -201,10 +201,10 @@ class MemoryStore(Store):
         last = bisect_left(index, rows.end) if rows.end else len(index)
         for row in index[first:last]:
             content = found.rows[row]
-            columns = sorted(content)
+            chosen = _chosen(content, columns)
             if since and row == since.row:
-                columns = columns[bisect_left(columns, since.column) :]
-            for column in columns:
+                chosen = chosen[bisect_left(chosen, since.column) :]
+            for column in chosen:
                 yield Cell(row, column), content[column]
 
     # --- cells: writing -----------------------------------------------------------------------------------------
@@ -316,6 +316,15 @@ class MemoryStore(Store):
         if found is None or found.metadata.is_gone:
             raise UnknownTable(table)
         return found
+
+
+def _chosen(content: Mapping[bytes, Versions], columns: ColumnChoice) -> list[bytes]:
+    """Return the chosen columns of a row, in order."""
+    if not isinstance(columns, Span):
+        return sorted(column for column in columns if column in content)
+    found = sorted(content)
+    first = bisect_left(found, columns.start) if columns.start else 0
+    return found[first : bisect_left(found, columns.end) if columns.end else len(found)]
 
 
 def _newest(versions: Versions, before: int) -> Version | None:

@@ -10,11 +10,11 @@ from typing import Protocol, TypeVar
 
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import fine
-from sweep_tasks.queue.parking import Quarantined
-from sweep_tasks.queue.reader import Batch
+from sweep_tasks.queue.reader import Batch, RawEntry
 from sweep_tasks.sweep.actions import delete_aborted
-from sweep_tasks.sweep.rules import Entry
+from sweep_tasks.sweep.superseded import without_superseded
 from sweep_tasks.sweep.work import LATE_PARTITIONS, ShardWork
+from sweep_tasks.transactions.outcomes import ABORTED
 
 
 class Settled(Protocol):
@@ -80,11 +80,10 @@ class Engine(Protocol[B, S]):
 
 @dataclass(frozen=True, slots=True)
 class SettledBatch:
-    """A batch in this process, with its decoded entries."""
+    """A batch in this process, with the outcomes of its transactions."""
 
     batch: Batch
-    entries: list[Entry]
-    unreadable: list[Quarantined]
+    outcomes: Mapping[int, int]
     blocked: int | None
 
 
@@ -123,23 +122,23 @@ class InProcess:
     def settle(self, batch: Batch) -> SettledBatch:
         work = self._work
         outcomes = work.commits.abort_unfinished(batch.starts, work.options.dry_run)
-        entries, unreadable = work.view.decoded(batch.entries, outcomes, work.strategy, work.shard)
-        return SettledBatch(batch, entries, unreadable, least_blocked(outcomes, work.horizon.sweep_ts))
+        return SettledBatch(batch, outcomes, least_blocked(outcomes, work.horizon.sweep_ts))
 
     def first_over_cap(self, settled: SettledBatch) -> int | None:
-        blocked = settled.blocked
-        return self._work.spending.first_over_cap(
-            entry for entry in settled.entries if blocked is None or entry.start < blocked
-        )
+        return self._work.spending.first_over_cap(_below(settled.batch.entries, settled.blocked))
 
     def judge_apply_park(self, settled: SettledBatch, below: int | None, protections: Protections) -> int:
-        entries, unreadable = settled.entries, settled.unreadable
-        if below is not None:
-            entries = [entry for entry in entries if entry.start < below]
-            unreadable = [entry for entry in unreadable if (entry.start or 0) < below]
-        self._work.judge.judge(entries, protections)
-        self._work.quarantine(unreadable)
-        return len(entries)
+        """Only entries that may act are decoded and judged."""
+        work = self._work
+        found = _below(settled.batch.entries, below)
+        aborted = {start for start, outcome in settled.outcomes.items() if outcome == ABORTED}
+        acting = without_superseded(found, aborted, work.view.divided(protections))
+        entries, unreadable = work.view.decoded(acting, settled.outcomes, work.strategy, work.shard)
+        if unreadable:  # so may be what was left out, and all of it must be quarantined
+            entries, unreadable = work.view.decoded(found, settled.outcomes, work.strategy, work.shard)
+        work.judge.judge(entries, protections)
+        work.quarantine(unreadable)
+        return len(found) - len(unreadable)
 
     def count_left(self, settled: SettledBatch, stop_at: int, batches: Iterator[Batch]) -> int:
         here = sum(1 for raw in settled.batch.entries if (raw.start or 0) >= stop_at)
@@ -148,6 +147,11 @@ class InProcess:
     def count_cells(self) -> None:
         self._work.summary.range_deletes = len(self._work.counted.ranged)
         self._work.summary.sentinels = len(self._work.counted.sentinels)
+
+
+def _below(entries: list[RawEntry], end: int | None) -> list[RawEntry]:
+    """Return the entries that started before `end`. One without a start can only be quarantined, and comes first."""
+    return entries if end is None else [raw for raw in entries if (raw.start or 0) < end]
 
 
 def least_blocked(outcomes: Mapping[int, int], sweep_ts: int) -> int | None:

@@ -7,8 +7,10 @@ that has used up its budget leaves the rest to the next run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Annotated, Any, NamedTuple
 
 import pendulum
@@ -18,14 +20,13 @@ from pydantic.dataclasses import dataclass as model
 from sweep_tasks.clock import Clock, to_ms
 from sweep_tasks.config import Settings
 from sweep_tasks.errors import BadValue
-from sweep_tasks.model import SweepStrategy, TableRef, checked_timestamp
+from sweep_tasks.model import SweepStrategy, checked_timestamp
 from sweep_tasks.orders import ORDER_CONFIG, Order
-from sweep_tasks.queue.encoding import checked_shard
+from sweep_tasks.queue.encoding import checked_shard, row_of
 from sweep_tasks.queue.progress import QUEUES, Progress
-from sweep_tasks.queue.reader import DEFAULT_BATCH
+from sweep_tasks.queue.reader import DEFAULT_BATCH, RawEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon, horizon_now
-from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import ProgressListener, ignore_progress
 
 
@@ -56,7 +57,9 @@ class Spending:
         self._clock = clock
         self._began_ms = clock.now_ms()
         self._entries = 0
-        self._rows: Counter[tuple[TableRef, bytes]] = Counter()
+        self._read = 0
+        self._uncounted: list[Sequence[RawEntry]] = []
+        self._rows: Counter[tuple[int | str, bytes]] = Counter()
         self._first: int | None = None
 
     def batch_size(self, wanted: int) -> int:
@@ -72,19 +75,34 @@ class Spending:
         elapsed = (self._clock.now_ms() - self._began_ms) / 1000
         return "seconds" if self._budget.seconds and elapsed >= self._budget.seconds else None
 
-    def first_over_cap(self, entries: Iterable[Entry]) -> int | None:
+    def first_over_cap(self, entries: Sequence[RawEntry]) -> int | None:
         """Return the start timestamp that would put too many tombstones into one row. The first transaction of a run
-        never does: otherwise one large transaction would block its shard for ever."""
+        never does: otherwise one large transaction would block its shard for ever.
+
+        Rows are counted only once a run has read more entries than the limit; before that, no row can have too many.
+        """
         cap = self._budget.tombstones_per_partition
         if not cap:
             return None
-        for entry in entries:
-            self._first = entry.start if self._first is None else self._first
-            row = (entry.table, entry.cell.row)
+        self._read += len(entries)
+        self._uncounted.append(entries)
+        if self._read <= cap:
+            return None
+        uncounted, self._uncounted = self._uncounted, []
+        for start, row in _rows_of(chain.from_iterable(uncounted)):
+            self._first = start if self._first is None else self._first
             self._rows[row] += 1
-            if self._rows[row] > cap and entry.start != self._first:
-                return entry.start
+            if self._rows[row] > cap and start != self._first:
+                return start
         return None
+
+
+def _rows_of(entries: Iterable[RawEntry]) -> Iterator[tuple[int, tuple[int | str, bytes]]]:
+    """Yield the start and the row of each entry that can be read. The others are quarantined and delete nothing."""
+    for start, _, value in entries:
+        if start is not None:
+            with suppress(BadValue):
+                yield start, row_of(value)
 
 
 @dataclass(frozen=True, slots=True)

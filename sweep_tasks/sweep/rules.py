@@ -152,6 +152,11 @@ def segment(entry: Entry, view: TableView | None, protections: Protections) -> s
     return f"{held_by.mode} {held_by.ts} {held_by.record}" if held_by else ""
 
 
+def may_divide(table: TableRef, view: TableView, protections: Protections) -> bool:
+    """Return True if committed entries of one cell may be in several segments, so that more than one may act."""
+    return view.horizon is not None or protections.protects(table)
+
+
 def removable(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) -> VersionRange | None:
     """Return the range of versions that this entry makes removable."""
     if held_by is not None:

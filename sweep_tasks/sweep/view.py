@@ -8,13 +8,15 @@ from sweep_tasks.coordination.clock_history import ClockHistory
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy, TableRef
+from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import read_write
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.parking import Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon, in_table
-from sweep_tasks.sweep.rules import Entry, TableView
+from sweep_tasks.sweep.rules import Entry, TableView, may_divide
+from sweep_tasks.sweep.superseded import Divided, divided_by_table
 from sweep_tasks.tables.pauses import Pauses
 
 _NO_ID = 0
@@ -55,6 +57,12 @@ class SweepView:
 
     def name_of(self, table_id: int) -> TableRef | None:
         return self._ids.name_of(table_id)
+
+    def divided(self, protections: Protections) -> Divided | None:
+        """Return which entries of the queue must be judged one by one, or None if all that were committed may be
+        replaced by later ones of the same cell."""
+        tables = {table for table, view in self.tables.items() if may_divide(table, view, protections)}
+        return divided_by_table(lambda table_id: self.name_of(table_id) in tables) if tables else None
 
     def decoded(
         self, raw_entries: Collection[RawEntry], outcomes: Mapping[int, int], strategy: SweepStrategy, shard: int

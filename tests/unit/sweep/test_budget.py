@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 import sweep_tasks.queue.writer as writer_module
-from sweep_tasks.model import Cell, TableRef
+from sweep_tasks.model import Cell
+from sweep_tasks.queue.encoding import write_bytes
+from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.faults import FaultyStore, StoreCall
 from sweep_tasks.sweep.order import UNLIMITED, Budget, Spending
-from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.summary import Summary
 from tests.support.clock import ManualClock
-from tests.unit.sweep.world import A, World, sweep
+from tests.unit.sweep.world import TABLE, A, World, sweep
 
-TABLE = TableRef.parse("app.items")
 ROW = [Cell(b"wide", b"%03d" % number) for number in range(100)]
 
 
-def entry(start: int, row: bytes, column: int = 0) -> Entry:
-    return Entry(TABLE, 1, Cell(row, b"%d" % column), start, start + 1, False)
+def entry(start: int, row: bytes, column: int = 0) -> RawEntry:
+    return RawEntry(start, Cell(b"", b""), write_bytes(1, Cell(row, b"%d" % column), False))
 
 
 class TestSpending:
@@ -28,7 +28,7 @@ class TestSpending:
         clock.advance(10**6)
         assert spending.exhausted() is None
         assert spending.batch_size(500) == 500
-        assert spending.first_over_cap(entry(start, b"r") for start in range(1_000)) is None
+        assert spending.first_over_cap([entry(start, b"r") for start in range(1_000)]) is None
 
     def test_entries_run_out(self, clock: ManualClock) -> None:
         spending = Spending(Budget(entries=10), clock)

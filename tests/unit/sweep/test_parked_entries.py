@@ -9,7 +9,7 @@ from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.model import Cell, Span, TableRef
 from sweep_tasks.protection.catalog import ProtectionCatalog
 from sweep_tasks.protection.records import Mode, Record, Target
-from sweep_tasks.store.faults import StoreCall, FaultyStore
+from sweep_tasks.store.faults import FaultyStore, StoreCall
 from sweep_tasks.store.schema import PARKED
 from sweep_tasks.sweep.order import Budget
 from sweep_tasks.tables.catalog import Catalog

@@ -1,0 +1,139 @@
+"""Entries that a later one of the same cell makes redundant are left out; the rules then decide as with all of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweep_tasks.encoding import var_long
+from sweep_tasks.model import Cell, Span, SweepStrategy, TableRef
+from sweep_tasks.protection.records import Mode, Protections, Record, State, Target
+from sweep_tasks.queue.encoding import read_write, write_bytes
+from sweep_tasks.queue.progress import QUEUES
+from sweep_tasks.queue.reader import RawEntry
+from sweep_tasks.sweep.rules import Entry, TableView, may_divide, plan
+from sweep_tasks.sweep.summary import written
+from sweep_tasks.sweep.superseded import divided_by_table, without_superseded
+from sweep_tasks.transactions.outcomes import ABORTED
+
+TABLES = {1: TableRef.parse("app.items"), 2: TableRef.parse("app.other"), 300: TableRef.parse("app.third")}
+PLACE = Cell(b"row of the queue", b"column")
+SWEEP_TS = 60
+
+
+def raw(start: int, table_id: int, row: bytes, column: bytes, delete: bool = False) -> RawEntry:
+    return RawEntry(start, PLACE, write_bytes(table_id, Cell(row, column), delete))
+
+
+starts = st.integers(1, 20)
+names = st.sampled_from([b"", b"a", b"b", b"a" * 130])
+entries = st.lists(
+    st.builds(raw, starts, st.sampled_from(sorted(TABLES)), names, st.sampled_from([b"c", b"d"]), st.booleans()),
+    max_size=40,
+    unique_by=lambda each: (each.start, each.value[:-1]),
+)
+spans = st.sampled_from([Span(), Span(b"a", b"b"), Span(b"b"), Span(b"", b"a")])
+records = st.lists(
+    st.builds(
+        lambda ts, mode, table, rows: Record(f"{ts} {mode} {table}", ts, mode, (Target(table, rows),), State.ACCEPTED),
+        st.integers(1, SWEEP_TS),
+        st.sampled_from(Mode),
+        st.sampled_from(sorted(TABLES.values())),
+        spans,
+    ),
+    max_size=4,
+    unique_by=lambda each: each.id,
+)
+views = st.builds(
+    TableView,
+    st.sampled_from(SweepStrategy),
+    mark=st.sampled_from([0, 0, 10]),
+    horizon=st.sampled_from([None, None, 30]),
+    check_first=st.booleans(),
+    paused=st.booleans(),
+)
+commits = st.one_of(st.just(ABORTED), st.integers(1, 40))
+
+
+@given(
+    entries, st.lists(commits, min_size=21, max_size=21), st.tuples(views, views, views), records,
+    st.sampled_from(QUEUES),
+)  # fmt: skip
+def test_the_rules_decide_the_same_with_and_without_them(
+    found: list[RawEntry],
+    gaps: list[int],
+    of_tables: tuple[TableView, ...],
+    held: list[Record],
+    strategy: SweepStrategy,
+) -> None:
+    in_order = sorted(found, key=lambda each: each.start or 0)
+    outcomes = {start: gap if gap == ABORTED else start + gap for start, gap in enumerate(gaps)}
+    tables = dict(zip(TABLES.values(), of_tables, strict=True))
+    protections = Protections(held)
+    acting = without_superseded(
+        in_order,
+        {start for start, outcome in outcomes.items() if outcome == ABORTED},
+        divided_by_table(lambda number: may_divide(TABLES[number], tables[TABLES[number]], protections)),
+    )
+
+    def planned(chosen: list[RawEntry]) -> Any:
+        decoded = [entry_of(each, outcomes) for each in chosen]
+        made = asdict(plan(decoded, strategy, tables, protections, 0))
+        found_by_table = {name: of_table for name, of_table in made.items() if name != "parked"}
+        return {
+            "parked": sorted(made["parked"]),
+            "written": written(decoded),
+            **{name: {table: sorted(each) for table, each in of.items()} for name, of in found_by_table.items()},
+        }
+
+    assert planned(acting) == planned(in_order)
+
+
+def entry_of(each: RawEntry, outcomes: dict[int, int]) -> Entry:
+    write = read_write(each.value)
+    assert isinstance(write.table, int)
+    assert each.start is not None
+    return Entry(TABLES[write.table], write.table, write.cell, each.start, outcomes[each.start], write.delete)
+
+
+class TestWithoutRules:
+    def test_the_last_entry_of_a_cell_stays(self) -> None:
+        writes = [raw(start, 1, b"a", b"c", delete=start == 3) for start in (1, 2, 3)]
+        other = raw(2, 1, b"a", b"d")
+        assert without_superseded([*writes[:2], other, writes[2]], ()) == [writes[2], other]
+
+    def test_the_same_cell_of_another_table_stays(self) -> None:
+        both = [raw(1, 1, b"a", b"c"), raw(2, 2, b"a", b"c")]
+        assert without_superseded(both, ()) == both
+
+    def test_an_entry_that_was_aborted_stays_and_replaces_none(self) -> None:
+        writes = [raw(start, 1, b"a", b"c") for start in (1, 2, 3)]
+        assert without_superseded(writes, {2}) == [writes[1], writes[2]]
+        assert without_superseded(writes, {3}) == [writes[2], writes[1]]
+
+    def test_what_can_not_be_read_stays_and_replaces_none(self) -> None:
+        good, later = raw(1, 1, b"a", b"c"), raw(4, 1, b"a", b"c")
+        bad = RawEntry(2, PLACE, good.value[:-1] + b"\x02")
+        empty, lost = RawEntry(3, PLACE, b""), RawEntry(None, PLACE, good.value)
+        assert without_superseded([lost, good, bad, empty], ()) == [lost, bad, empty, good]
+        assert without_superseded([lost, good, bad, empty, later], ()) == [lost, bad, empty, later]
+
+    def test_tables_are_asked_about_once(self) -> None:
+        asked: list[int] = []
+
+        def is_divided(table_id: int) -> bool:
+            asked.append(table_id)
+            return table_id == 300
+
+        writes = [raw(start, table_id, b"a", b"c") for start in (1, 2) for table_id in (1, 300)]
+        assert without_superseded(writes, (), divided_by_table(is_divided)) == [writes[1], writes[3], writes[2]]
+        assert asked == [1, 300]
+
+    def test_an_entry_with_a_name_for_its_table_is_left_to_the_rules(self) -> None:
+        named = RawEntry(1, PLACE, b"\x00" + var_long(9) + b"app.items" + var_long(0) + var_long(0) + b"\x00")
+        cut = RawEntry(2, PLACE, b"\x01\x80")
+        writes = [named, named._replace(start=3), cut, cut._replace(start=4)]
+        assert without_superseded(writes, (), divided_by_table(lambda _: False)) == writes
