@@ -251,6 +251,13 @@ def aborted_writes_are_not_deleted(patch: Patch) -> None:
     patch.setattr(judging, "plan", lambda entries, *rest: plan([e for e in entries if e.commit != ABORTED], *rest))
 
 
+@HARD_TO_FIND.planted(Dying, after=42)
+def an_aborted_entry_replaces_an_earlier_one(patch: Patch) -> None:
+    """`tests/unit/sweep/test_superseded.py` finds it directly."""
+    replaced = engine.without_superseded
+    patch.setattr(engine, "without_superseded", lambda entries, alone, divided: replaced(entries, (), divided))
+
+
 # --- parking --------------------------------------------------------------------------------------------------------
 
 
