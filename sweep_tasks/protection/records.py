@@ -198,6 +198,9 @@ class Protections:
                     self._by_name.setdefault(target.table, []).append((target.rows, held))
         self._indexes: dict[TableRef, _TableIndex] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
     @classmethod
     def none(cls) -> Protections:
         """Return no protections, for work that no record can hold back. Never a default: callers write it out."""
@@ -216,11 +219,6 @@ class Protections:
         for part in (index.after, index.at):
             if part is not None:
                 yield from part.descending(row, commit)
-
-    def protects(self, table: TableRef) -> bool:
-        """Return whether any row of a table is covered."""
-        index = self._indexes.get(table) or self._index(table)
-        return index.at is not None or index.after is not None
 
     def intersecting(self, table: TableRef, rows: Span) -> list[Record]:
         """Return the records that cover some of these rows."""

@@ -201,13 +201,6 @@ def read_write(value: bytes) -> QueuedWrite:
     raise BadValue("bytes", f"not a queued write: no format starts with {form.hex() or 'an empty value'}")
 
 
-def table_id_of(value: bytes) -> int | None:
-    """Return the table id of a queued write, or None if it names its table. Reads nothing else of it."""
-    if value[:1] != b"\x01":
-        return None
-    return value[1] if len(value) > 1 and value[1] < 0x80 else read_var_long(value, 1)[0]
-
-
 def row_of(value: bytes) -> tuple[int | str, bytes]:
     """Return the table and the row of a queued write. Small ids and short rows are decoded inline."""
     if len(value) > 4 and value[0] == 1 and value[1] < 0x80 and value[2] < 0x80:

@@ -132,7 +132,7 @@ class InProcess:
         work = self._work
         found = _below(settled.batch.entries, below)
         aborted = {start for start, outcome in settled.outcomes.items() if outcome == ABORTED}
-        acting = without_superseded(found, aborted, work.view.divided(protections))
+        acting = without_superseded(found, aborted, work.view.divided(settled.outcomes, protections))
         entries, unreadable = work.view.decoded(acting, settled.outcomes, work.strategy, work.shard)
         if unreadable:  # so may be what was left out, and all of it must be quarantined
             entries, unreadable = work.view.decoded(found, settled.outcomes, work.strategy, work.shard)

@@ -152,9 +152,10 @@ def segment(entry: Entry, view: TableView | None, protections: Protections) -> s
     return f"{held_by.mode} {held_by.ts} {held_by.record}" if held_by else ""
 
 
-def may_divide(table: TableRef, view: TableView, protections: Protections) -> bool:
-    """Return True if committed entries of one cell may be in several segments, so that more than one may act."""
-    return view.horizon is not None or protections.protects(table)
+def may_divide(table: TableRef, row: bytes, commit: int, view: TableView, protections: Protections) -> bool:
+    """Return True if entries of one cell that committed up to `commit` may be in several segments, so that more than
+    one may act."""
+    return (view.horizon is not None and commit >= view.horizon) or protections.holding(table, row, commit) is not None
 
 
 def removable(entry: Entry, held_by: Protection | None, strategy: SweepStrategy) -> VersionRange | None:

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from sweep_tasks.errors import BadValue
-from sweep_tasks.queue.encoding import table_id_of
 from sweep_tasks.queue.reader import RawEntry
 
 _FLAGS = frozenset((b"\x00", b"\x01"))
 """The last byte of an entry that can be read: whether the write is a delete."""
 
-Divided = Callable[[RawEntry], bool]
+Divided = Callable[[list[RawEntry]], bool]
 
 
 def without_superseded(
@@ -26,35 +24,32 @@ def without_superseded(
 ) -> list[RawEntry]:
     """Return the entries that may act. `entries` must come in the order of their starts.
 
-    Entries whose start is in `alone` are judged one by one: their transactions were aborted. So are those for which
-    `divided` is true: of their cells, more than one entry may act.
+    Entries whose start is in `alone` are judged one by one: their transactions were aborted. `divided` is asked about
+    each cell with several entries: if it is true, more than one of them may act.
     """
     kept: list[RawEntry] = []
-    last: dict[bytes, RawEntry] = {}
+    if divided is None:
+        last: dict[bytes, RawEntry] = {}
+        for raw in entries:
+            start, _, value = raw
+            if start is None or start in alone or value[-1:] not in _FLAGS:
+                kept.append(raw)
+            else:
+                last[value[:-1]] = raw
+        kept += last.values()
+        return kept
+    cells: dict[bytes, list[RawEntry]] = {}
     for raw in entries:
         start, _, value = raw
-        if start is None or start in alone or value[-1:] not in _FLAGS or (divided is not None and divided(raw)):
+        if start is None or start in alone or value[-1:] not in _FLAGS:
             kept.append(raw)
+        elif (found := cells.get(value[:-1])) is None:
+            cells[value[:-1]] = [raw]
         else:
-            last[value[:-1]] = raw
-    kept += last.values()
+            found.append(raw)
+    for writes in cells.values():
+        if len(writes) > 1 and divided(writes):
+            kept += writes
+        else:
+            kept.append(writes[-1])
     return kept
-
-
-def divided_by_table(is_divided: Callable[[int], bool]) -> Divided:
-    """Return a function that asks once for each table id. An entry without a readable id counts as divided."""
-    known: dict[int, bool] = {}
-
-    def divided(raw: RawEntry) -> bool:
-        try:
-            table_id = table_id_of(raw.value)
-        except BadValue:
-            return True
-        if table_id is None:
-            return True
-        found = known.get(table_id)
-        if found is None:
-            found = known[table_id] = is_divided(table_id)
-        return found
-
-    return divided

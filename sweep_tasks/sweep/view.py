@@ -9,14 +9,14 @@ from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.errors import BadValue
 from sweep_tasks.model import SweepStrategy, TableRef
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.encoding import read_write
+from sweep_tasks.queue.encoding import read_write, row_of
 from sweep_tasks.queue.ids import TableIds
 from sweep_tasks.queue.parking import Quarantined
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.horizon import Horizon, in_table
 from sweep_tasks.sweep.rules import Entry, TableView, may_divide
-from sweep_tasks.sweep.superseded import Divided, divided_by_table
+from sweep_tasks.sweep.superseded import Divided
 from sweep_tasks.tables.pauses import Pauses
 
 _NO_ID = 0
@@ -58,11 +58,24 @@ class SweepView:
     def name_of(self, table_id: int) -> TableRef | None:
         return self._ids.name_of(table_id)
 
-    def divided(self, protections: Protections) -> Divided | None:
-        """Return which entries of the queue must be judged one by one, or None if all that were committed may be
-        replaced by later ones of the same cell."""
-        tables = {table for table, view in self.tables.items() if may_divide(table, view, protections)}
-        return divided_by_table(lambda table_id: self.name_of(table_id) in tables) if tables else None
+    def divided(self, outcomes: Mapping[int, int], protections: Protections) -> Divided | None:
+        """Return whether more than one of the committed entries of a cell may act, or None if that is never so."""
+        if not protections and all(view.horizon is None for view in self.tables.values()):
+            return None
+
+        def divided(writes: list[RawEntry]) -> bool:
+            try:
+                table_id, row = row_of(writes[-1].value)
+            except BadValue:
+                return True
+            table = TableRef.stored(table_id) if isinstance(table_id, str) else self.name_of(table_id)
+            view = None if table is None else self.tables.get(table)
+            if table is None or view is None:
+                return True
+            commit = max(outcomes[raw.start] for raw in writes if raw.start is not None)
+            return may_divide(table, row, commit, view, protections)
+
+        return divided
 
     def decoded(
         self, raw_entries: Collection[RawEntry], outcomes: Mapping[int, int], strategy: SweepStrategy, shard: int

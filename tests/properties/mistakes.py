@@ -32,6 +32,7 @@ from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.rules import Entry
 from sweep_tasks.sweep.steps import BLOCKED, ShardSweep, Stop
+from sweep_tasks.sweep.superseded import without_superseded
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.sweep.work import ShardWork
 from sweep_tasks.transactions.commit import Committer
@@ -254,8 +255,9 @@ def aborted_writes_are_not_deleted(patch: Patch) -> None:
 @HARD_TO_FIND.planted(Dying, after=42)
 def an_aborted_entry_replaces_an_earlier_one(patch: Patch) -> None:
     """`tests/unit/sweep/test_superseded.py` finds it directly."""
-    replaced = engine.without_superseded
-    patch.setattr(engine, "without_superseded", lambda entries, alone, divided: replaced(entries, (), divided))
+    patch.setattr(
+        engine, "without_superseded", lambda entries, alone, divided: without_superseded(entries, (), divided)
+    )
 
 
 # --- parking --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.encoding import var_long
 from sweep_tasks.model import Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.protection.records import Mode, Protections, Record, State, Target
 from sweep_tasks.queue.encoding import read_write, write_bytes
@@ -16,7 +15,7 @@ from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.queue.reader import RawEntry
 from sweep_tasks.sweep.rules import Entry, TableView, may_divide, plan
 from sweep_tasks.sweep.summary import written
-from sweep_tasks.sweep.superseded import divided_by_table, without_superseded
+from sweep_tasks.sweep.superseded import without_superseded
 from sweep_tasks.transactions.outcomes import ABORTED
 
 TABLES = {1: TableRef.parse("app.items"), 2: TableRef.parse("app.other"), 300: TableRef.parse("app.third")}
@@ -73,11 +72,14 @@ def test_the_rules_decide_the_same_with_and_without_them(
     outcomes = {start: gap if gap == ABORTED else start + gap for start, gap in enumerate(gaps)}
     tables = dict(zip(TABLES.values(), of_tables, strict=True))
     protections = Protections(held)
-    acting = without_superseded(
-        in_order,
-        {start for start, outcome in outcomes.items() if outcome == ABORTED},
-        divided_by_table(lambda number: may_divide(TABLES[number], tables[TABLES[number]], protections)),
-    )
+    aborted = {start for start, outcome in outcomes.items() if outcome == ABORTED}
+
+    def divided(writes: list[RawEntry]) -> bool:
+        cell = [entry_of(each, outcomes) for each in writes]
+        table, commit = cell[-1].table, max(each.commit for each in cell)
+        return may_divide(table, cell[-1].cell.row, commit, tables[table], protections)
+
+    acting = without_superseded(in_order, aborted, divided)
 
     def planned(chosen: list[RawEntry]) -> Any:
         decoded = [entry_of(each, outcomes) for each in chosen]
@@ -121,19 +123,15 @@ class TestWithoutRules:
         assert without_superseded([lost, good, bad, empty], ()) == [lost, bad, empty, good]
         assert without_superseded([lost, good, bad, empty, later], ()) == [lost, bad, empty, later]
 
-    def test_tables_are_asked_about_once(self) -> None:
-        asked: list[int] = []
+    def test_a_cell_that_is_divided_keeps_all_its_entries(self) -> None:
+        asked: list[list[RawEntry]] = []
 
-        def is_divided(table_id: int) -> bool:
-            asked.append(table_id)
-            return table_id == 300
+        def is_divided(writes: list[RawEntry]) -> bool:
+            asked.append(writes)
+            return writes[0].value == first[0].value
 
-        writes = [raw(start, table_id, b"a", b"c") for start in (1, 2) for table_id in (1, 300)]
-        assert without_superseded(writes, (), divided_by_table(is_divided)) == [writes[1], writes[3], writes[2]]
-        assert asked == [1, 300]
-
-    def test_an_entry_with_a_name_for_its_table_is_left_to_the_rules(self) -> None:
-        named = RawEntry(1, PLACE, b"\x00" + var_long(9) + b"app.items" + var_long(0) + var_long(0) + b"\x00")
-        cut = RawEntry(2, PLACE, b"\x01\x80")
-        writes = [named, named._replace(start=3), cut, cut._replace(start=4)]
-        assert without_superseded(writes, (), divided_by_table(lambda _: False)) == writes
+        first, second = ([raw(start, 1, row, b"c") for start in (1, 2)] for row in (b"a", b"b"))
+        only = raw(3, 1, b"only", b"c")
+        found = without_superseded([first[0], second[0], first[1], second[1], only], (), is_divided)
+        assert found == [*first, second[1], only]
+        assert asked == [first, second]
