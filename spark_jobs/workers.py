@@ -12,36 +12,38 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import mmh3
+import numpy as np
 import pyarrow as pa
 
+from spark_jobs.decoding import QueuePage, dedicated_page, scalar_page, shared_page
 from spark_jobs.frames import ENTRIES, RESULTS
 from spark_jobs.store_settings import WorkerStoreSettings
 from sweep_tasks.clock import StandingClock
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
-from sweep_tasks.errors import SweepflowError
+from sweep_tasks.errors import BadValue, SweepflowError
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
 from sweep_tasks.orders import ErrorDocument
 from sweep_tasks.processes import collect_garbage_seldom
 from sweep_tasks.protection.records import Protections
+from sweep_tasks.queue.encoding import FINE
 from sweep_tasks.queue.parking import Parking, Quarantine, Quarantined
 from sweep_tasks.queue.reader import QueueReader, RawEntry, Reference
 from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import delete_aborted
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.rules import Entry, TableView, segment
+from sweep_tasks.sweep.rules import Entry, TableView, may_be_divided, segment
 from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.transactions.outcomes import CommitTable
+from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
 
-_PAGE = 10_000
 _KINDS = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_()}
 
 
@@ -162,20 +164,21 @@ class WorkerTask:
         totals: Counter[str] = Counter()
         blocked: set[int] = set()
         seen: set[int] = set()
-        for raw, references in _pages(self._found(part)):
-            if isinstance(part, SharedPart) and part.only_undecided:
-                raw, references = self._undecided(raw, references)
-            starts = {each.start for each in raw if each.start is not None}
-            outcomes = self._commits.abort_unfinished(starts, self._context.dry_run)
-            entries, unreadable = self._view.decoded(raw, outcomes, self._context.strategy, self._context.shard)
+        for page in self._pages(part):
+            outcomes = self._commits.abort_unfinished(page.starts, self._context.dry_run)
+            tables = self._known_tables(page)
+            entries, unreadable = self._view.decoded(page.raw, outcomes, self._context.strategy, self._context.shard)
             blocked |= {start for start, commit in outcomes.items() if commit >= self._context.horizon.sweep_ts}
-            seen.update([min(starts)] if starts else [])
-            totals.update(entries=len(raw), unreadable=len(unreadable), references=len(references))
-            yield self._entries(entries, protections)
+            seen.update([min(page.starts)] if page.starts else [])
+            totals.update(entries=page.entries, unreadable=len(unreadable), references=len(page.references))
+            if len(page.chosen):
+                yield self._usual_entries(page, tables, outcomes, protections)
+            if entries:
+                yield self._entries(entries, protections)
             if unreadable:
                 yield rows_of(_ENTRIES, [_unreadable_row(each) for each in unreadable])
-            if references:
-                yield rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in references])
+            if page.references:
+                yield _references(page.references)
         first, least_blocked = min(seen, default=None), min(blocked, default=None)
         yield rows_of(
             _ENTRIES, [{"worker": worker_name(), "first": first, "blocked": least_blocked, **_TOTALS, **totals}]
@@ -185,45 +188,101 @@ class WorkerTask:
         """Yield only the number of entries: the outcomes of entries after a blocked one are not needed."""
         entries = references = 0
         found: list[pa.RecordBatch] = []
-        for raw, referred in _pages(self._found(part)):
-            entries += len(raw)
-            references += len(referred)
-            if referred:
-                found.append(
-                    rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in referred])
-                )
+        for page in self._pages(part):
+            entries += page.entries
+            references += len(page.references)
+            if page.references:
+                found.append(_references(page.references))
         yield from found
         yield rows_of(_ENTRIES, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}])
 
-    def _found(self, part: QueuePart) -> Iterator[RawEntry | Reference]:
+    def _pages(self, part: QueuePart) -> Iterator[QueuePage]:
         if isinstance(part, DedicatedRow):
-            return self._reader.dedicated(part.start, part.row)
-        return self._reader.shared(part.partition, part.after, part.before, part.columns)
+            return (dedicated_page(items, part.start) for items in self._reader.dedicated_pages(part.row))
+        base = part.partition * FINE
+        if part.only_undecided:
+            return self._undecided(part)
+        pages = self._reader.shared_pages(part.partition, part.after, part.before, part.columns)
+        return (shared_page(items, base, part.after) for items in pages)
 
-    def _undecided(self, raw: list[RawEntry], references: list[Reference]) -> tuple[list[RawEntry], list[Reference]]:
-        starts = {each.start for each in raw if each.start is not None} | {each.start for each in references}
-        decided = self._commits.outcomes(starts)
-        return (
-            [each for each in raw if each.start is not None and each.start not in decided],
-            [each for each in references if each.start not in decided],
+    def _undecided(self, part: SharedPart) -> Iterator[QueuePage]:
+        """Yield the late entries of a partition, which are few."""
+        existing = list(self._reader.shared(part.partition, part.after, part.before, part.columns))
+        decided = self._commits.outcomes({each.start for each in existing if each.start is not None})
+        late = [each for each in existing if each.start is not None and each.start not in decided]
+        yield scalar_page(
+            [each for each in late if isinstance(each, RawEntry)],
+            [each for each in late if isinstance(each, Reference)],
+        )
+
+    def _known_tables(self, page: QueuePage) -> dict[int, TableRef]:
+        """Return the tables of the entries in the usual form. Entries of other tables can't be read."""
+        known: dict[int, TableRef] = {}
+        unknown: list[int] = []
+        for table_id in np.unique(page.table_id).tolist():
+            try:
+                known[table_id], _ = self._view.table_of(table_id)
+            except BadValue:
+                unknown.append(table_id)
+        if unknown:
+            page.leave_to_scalar(unknown)
+        return known
+
+    def _usual_entries(
+        self, page: QueuePage, tables: Mapping[int, TableRef], outcomes: Mapping[int, int], protections: Protections
+    ) -> pa.RecordBatch:
+        """Return the entries in the usual form, without creating an object for each. Only entries that may be in a
+        segment of their own are judged by the rules one by one."""
+        views = self._context.tables
+        starts, which = np.unique(page.start, return_inverse=True)
+        commit = np.array([outcomes[start] for start in starts.tolist()], np.int64)[which]
+        rows, columns = page.cells()
+        ids, numbers = np.unique(page.table_id, return_inverse=True)
+        names = [str(tables[table_id]) for table_id in ids.tolist()]
+        divided = {
+            number
+            for number, table_id in enumerate(ids.tolist())
+            if may_be_divided(tables[table_id], views.get(tables[table_id]), protections)
+        }
+        alone = np.flatnonzero((commit == ABORTED) | np.isin(numbers, list(divided)))
+        segments = np.full(len(commit), "", object)
+        for at in alone.tolist():
+            table = tables[int(page.table_id[at])]
+            entry = Entry(
+                table, int(page.table_id[at]), Cell(rows[at].as_py(), columns[at].as_py()), int(page.start[at]),
+                int(commit[at]), bool(page.delete[at]),
+            )  # fmt: skip
+            segments[at] = segment(entry, views.get(table), protections)
+        return _batch_of(
+            [
+                pa.array(page.start),
+                pa.array(commit),
+                pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(names, pa.string())).cast(
+                    pa.string()
+                ),
+                pa.array(page.table_id),
+                rows,
+                columns,
+                pa.array(page.delete),
+                pa.array(segments, pa.string()),
+            ]
         )
 
     def _entries(self, entries: list[Entry], protections: Protections) -> pa.RecordBatch:
         views = self._context.tables
         names = {table: str(table) for table in {entry.table for entry in entries}}
-        absent = pa.nulls(len(entries))
-        columns = [
-            pa.array([entry.start for entry in entries], pa.int64()),
-            pa.array([entry.commit for entry in entries], pa.int64()),
-            pa.array([names[entry.table] for entry in entries], pa.string()),
-            pa.array([entry.table_id for entry in entries], pa.int64()),
-            pa.array([entry.cell.row for entry in entries], pa.binary()),
-            pa.array([entry.cell.column for entry in entries], pa.binary()),
-            pa.array([entry.delete for entry in entries], pa.bool_()),
-            pa.array([segment(entry, views.get(entry.table), protections) for entry in entries], pa.string()),
-        ]
-        rest = [absent.cast(each.type) for each in list(_ENTRIES)[len(columns) :]]
-        return pa.RecordBatch.from_arrays([*columns, *rest], schema=_ENTRIES)
+        return _batch_of(
+            [
+                pa.array([entry.start for entry in entries], pa.int64()),
+                pa.array([entry.commit for entry in entries], pa.int64()),
+                pa.array([names[entry.table] for entry in entries], pa.string()),
+                pa.array([entry.table_id for entry in entries], pa.int64()),
+                pa.array([entry.cell.row for entry in entries], pa.binary()),
+                pa.array([entry.cell.column for entry in entries], pa.binary()),
+                pa.array([entry.delete for entry in entries], pa.bool_()),
+                pa.array([segment(entry, views.get(entry.table), protections) for entry in entries], pa.string()),
+            ]
+        )
 
     # --- judging --------------------------------------------------------------------------------------------------
 
@@ -336,19 +395,15 @@ def _one_by_one(
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _pages(found: Iterable[RawEntry | Reference]) -> Iterator[tuple[list[RawEntry], list[Reference]]]:
-    raw: list[RawEntry] = []
-    references: list[Reference] = []
-    for each in found:
-        if isinstance(each, RawEntry):
-            raw.append(each)
-        else:
-            references.append(each)
-        if len(raw) + len(references) >= _PAGE:
-            yield raw, references
-            raw, references = [], []
-    if raw or references:
-        yield raw, references
+def _references(found: list[Reference]) -> pa.RecordBatch:
+    return rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in found])
+
+
+def _batch_of(columns: list[pa.Array]) -> pa.RecordBatch:
+    """Return entries as rows of the frame; the columns that entries do not have are absent."""
+    absent = pa.nulls(len(columns[0]))
+    rest = [absent.cast(each.type) for each in list(_ENTRIES)[len(columns) :]]
+    return pa.RecordBatch.from_arrays([*columns, *rest], schema=_ENTRIES)
 
 
 def _decoded_entries(batch: pa.RecordBatch) -> Iterator[Entry]:

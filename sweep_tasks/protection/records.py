@@ -220,6 +220,11 @@ class Protections:
             if part is not None:
                 yield from part.descending(row, commit)
 
+    def protects(self, table: TableRef) -> bool:
+        """Return whether some row of a table is covered."""
+        index = self._indexes.get(table) or self._index(table)
+        return index.at is not None or index.after is not None
+
     def intersecting(self, table: TableRef, rows: Span) -> list[Record]:
         """Return the records that cover some of these rows."""
         index = self._indexes.get(table) or self._index(table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 import structlog
@@ -27,7 +27,7 @@ from sweep_tasks.queue.encoding import (
     shared_row,
     timestamps_row,
 )
-from sweep_tasks.store.contract import CellPage, Store, every
+from sweep_tasks.store.contract import CellPage, Store, every, pages
 from sweep_tasks.store.schema import QUEUE_CELLS, QUEUE_TIMESTAMPS
 
 log = structlog.get_logger(__name__)
@@ -165,21 +165,21 @@ class QueueReader:
         must be removed too, and a column that can't be read must be quarantined before its row is removed.
         """
         base = partition * FINE
+        pages = self.shared_pages(partition, after, before, within, most or _PAGE)
+        for cell, (_, value) in islice(chain.from_iterable(pages), most):
+            found = place(base, after, cell, value)
+            if found is not None:
+                yield found
+
+    def shared_pages(
+        self, partition: int, after: int, before: int, within: Span = EVERYTHING, page: int = _PAGE
+    ) -> Iterator[list[tuple[Cell, Version]]]:
+        """Yield the columns of a shared row by pages. A row that will be cleaned is read completely."""
+        base = partition * FINE
         columns = within
         if base + FINE > before:
             columns = _overlap(Span(var_long(max(after + 1 - base, 0)), var_long(before - base)), within)
-        row = shared_row(partition, self._strategy, self._shard)
-        for cell, (_, value) in islice(self._row(row, columns, most or _PAGE), most):
-            try:
-                modulus, index = read_cells_column(cell.column)
-            except BadValue:
-                modulus = FINE
-            if modulus >= FINE or index < -MAX_DEDICATED_ROWS:
-                yield RawEntry(None, cell, value)
-            elif index < 0:
-                yield Reference(base + modulus, -index)
-            elif base + modulus > after:
-                yield RawEntry(base + modulus, cell, value)
+        return self._row_pages(shared_row(partition, self._strategy, self._shard), columns, page)
 
     def _groups(self, partition: int, after: int, before: int, size: int) -> Iterator[_Group]:
         entries: list[RawEntry] = []
@@ -219,10 +219,16 @@ class QueueReader:
                     break
 
     def dedicated(self, start: int, row: bytes) -> Iterator[RawEntry]:
-        return (RawEntry(start, cell, version.value) for cell, version in self._row(row, EVERYTHING))
+        return (
+            RawEntry(start, cell, version.value) for cell, version in chain.from_iterable(self.dedicated_pages(row))
+        )
 
-    def _row(self, row: bytes, columns: Span, page: int = _PAGE) -> Iterator[tuple[Cell, Version]]:
-        return every(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, page, after))
+    def dedicated_pages(self, row: bytes) -> Iterator[list[tuple[Cell, Version]]]:
+        """Yield the columns of a dedicated row by pages."""
+        return self._row_pages(row, EVERYTHING, _PAGE)
+
+    def _row_pages(self, row: bytes, columns: Span, size: int) -> Iterator[list[tuple[Cell, Version]]]:
+        return pages(lambda after: self._store.scan(QUEUE_CELLS, MAX_TS, Span.only(row), columns, size, after))
 
     def late(self, since: int, progress: int, most: int) -> Iterator[Batch]:
         """Yield what is below the current partition: one batch, to be cleaned, for each past partition that has
@@ -266,3 +272,17 @@ class QueueReader:
 def _overlap(one: Span, other: Span) -> Span:
     ends = [span.end for span in (one, other) if span.end]
     return Span(max(one.start, other.start), min(ends, default=b""))
+
+
+def place(base: int, after: int, cell: Cell, value: bytes) -> RawEntry | Reference | None:
+    """Return what a column of a shared row is: an entry, a reference, or None for an entry that is not above `after`.
+    A column that can't be read is an entry without a start."""
+    try:
+        modulus, index = read_cells_column(cell.column)
+    except BadValue:
+        modulus, index = FINE, 0
+    if modulus >= FINE or index < -MAX_DEDICATED_ROWS:
+        return RawEntry(None, cell, value)
+    if index < 0:
+        return Reference(base + modulus, -index)
+    return RawEntry(base + modulus, cell, value) if base + modulus > after else None

@@ -23,7 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sweep_tasks import retries
@@ -58,10 +58,15 @@ class Page(Generic[Item, Resume]):
 
 def every(fetch: Callable[[Resume | None], Page[Item, Resume]]) -> Iterator[Item]:
     """Yield all items of a paged scan; each page is fetched when its first item is needed."""
+    return chain.from_iterable(pages(fetch))
+
+
+def pages(fetch: Callable[[Resume | None], Page[Item, Resume]]) -> Iterator[list[Item]]:
+    """Yield the pages of a scan; each is fetched when it is needed."""
     resume: Resume | None = None
     while True:
         page = fetch(resume)
-        yield from page.items
+        yield page.items
         resume = page.resume
         if resume is None:
             return

@@ -152,6 +152,11 @@ def segment(entry: Entry, view: TableView | None, protections: Protections) -> s
     return f"{held_by.mode} {held_by.ts} {held_by.record}" if held_by else ""
 
 
+def may_be_divided(table: TableRef, view: TableView | None, protections: Protections) -> bool:
+    """Return True if entries of some cell of a table may be in several segments, apart from aborted ones."""
+    return view is not None and (view.horizon is not None or protections.protects(table))
+
+
 def may_divide(table: TableRef, row: bytes, commit: int, view: TableView, protections: Protections) -> bool:
     """Return True if entries of one cell that committed up to `commit` may be in several segments, so that more than
     one may act."""

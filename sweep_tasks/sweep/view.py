@@ -91,14 +91,14 @@ class SweepView:
                 given, cell, delete = read_write(value)
                 found = tables.get(given)
                 if found is None:
-                    found = tables[given] = self._table(given)
+                    found = tables[given] = self.table_of(given)
             except BadValue as error:
                 unreadable.append(Quarantined(strategy, shard, start, place, value, str(error)))
             else:
                 entries.append(Entry(*found, cell, start, outcomes[start], delete))
         return entries, unreadable
 
-    def _table(self, given: int | str) -> tuple[TableRef, int]:
+    def table_of(self, given: int | str) -> tuple[TableRef, int]:
         """Return the table of an entry and its id. A dropped table keeps its catalog row, and its entries are skipped
         later. An entry of a table without a row can't be explained, so it is quarantined."""
         named = TableRef.queued(given) if isinstance(given, str) else self._ids.name_of(given)
