@@ -8,7 +8,8 @@ reach the driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -117,6 +118,7 @@ ENTRIES = {
     "references": "long",
     "first": "long",
     "blocked": "long",
+    "crowded": "string",
 }
 
 RESULTS = {
@@ -189,26 +191,20 @@ def entries_by_start(cells: DataFrame) -> DataFrame:
     return cells.where("start IS NOT NULL").groupBy("start").count().orderBy("start").select("start", "count")
 
 
-def entries_by_row(cells: DataFrame) -> DataFrame:
-    """Count the tombstones that each row may get. Rows are hashed: a collision would only end a run early."""
-    return cells.groupBy(F.xxhash64("table", "row").alias("row")).count().select("row", "count")
+def row_number(table: str, row: bytes) -> int:
+    """Return a number that stands for a row where tombstones are counted. Two rows with the same number count as one,
+    which can only end a run early."""
+    return zlib.crc32(row, zlib.crc32(table.encode()))
 
 
-def rows_over(cap: int, counts: list[DataFrame]) -> DataFrame:
-    together = _union(counts).groupBy("row").agg(F.sum("count").alias("count"))
-    return together.where(F.col("count") > cap).select("row")
-
-
-def first_start_over(cap: int, cells: DataFrame, spent: list[DataFrame], first: int | None) -> DataFrame:
+def first_start_over(cap: int, cells: DataFrame, crowded: Mapping[int, int], first: int | None) -> DataFrame:
     """Return the least start that would put more than `cap` entries of this run into one row, except the first start of
-    the run; `spent` has the entries of earlier batches by row."""
-    row = F.xxhash64("table", "row").alias("row")
+    the run. `crowded` has the rows that may get too many, with the entries that they have from earlier batches."""
+    number = F.crc32(F.concat(F.col("table").cast("binary"), F.col("row"))).alias("row")
+    before = F.create_map(*(F.lit(each) for pair in crowded.items() for each in pair))
+    here = cells.select(number, "start", F.xxhash64("column").alias("place")).where(F.col("row").isin(list(crowded)))
     so_far = F.expr("count(1) OVER (PARTITION BY row ORDER BY start, place ROWS UNBOUNDED PRECEDING)")
-    here = cells.select(row, "start", F.xxhash64("column").alias("place")).withColumn("so_far", so_far)
-    if spent:
-        before = _union(spent).groupBy("row").agg(F.sum("count").alias("before"))
-        here = here.join(before, "row", "left").withColumn("so_far", F.expr("so_far + coalesce(before, 0)"))
-    over = here.where(F.col("so_far") > cap)
+    over = here.withColumn("so_far", so_far + before[F.col("row")]).where(F.col("so_far") > cap)
     if first is not None:
         over = over.where(F.col("start") != first)
     return over.agg(F.min("start").alias("start")).select("start")

@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from spark_jobs.batches import rows_of, schema
 from spark_jobs.frames import ddl
 from spark_jobs.store_settings import WorkerStoreSettings
-from spark_jobs.workers import Batches, Worker, report_errors, rows_of, schema, worker_name
+from spark_jobs.workers import Batches, Worker, report_errors, worker_name
 from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings

@@ -8,6 +8,7 @@ never a cell: entries go from the workers that read them, through Spark, to the 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,6 +56,8 @@ class Window:
     blocked: int | None = None
     over_cap: int | None = None
     references: tuple[Reference, ...] = ()
+    crowded: Counter[int] = field(default_factory=Counter)
+    """The number of entries of each row that has many."""
 
     def unpersist(self) -> None:
         for part in self.parts:
@@ -124,9 +127,9 @@ class OnSpark:
         self._counts_alone = touched is None
         self._touched = TouchedCells() if touched is None else touched
         self._workers: set[str] = set()
-        self._spent: list[DataFrame] = []
+        self._entries_by_row: Counter[int] = Counter()
+        """Of the crowded rows, by their numbers."""
         self._first_start: int | None = None
-        self._read_so_far = 0
 
     @property
     def _spark(self) -> SparkSession:
@@ -252,6 +255,8 @@ class OnSpark:
         window.unreadable += sum(row.unreadable for row in totals)
         window.blocked = _least(window.blocked, *(row.blocked for row in totals))
         window.first = _least(window.first, *(row.first for row in totals))
+        for row in totals:
+            window.crowded.update({int(number): count for number, count in json.loads(row.crowded or "{}").items()})
 
     def _cut(self, window: Window, size: int) -> Iterator[WindowBatch]:
         by_start: Iterator[tuple[int, int]] = iter([(window.first or 0, window.entries)])
@@ -302,20 +307,19 @@ class OnSpark:
         return settled.over_cap
 
     def _over_cap(self, window: Window) -> int | None:
-        """Return the first start timestamp that would put too many tombstones into one row. As long as a run has read
-        fewer entries than the limit, no row has too many."""
+        """Return the first start timestamp that would put too many tombstones into one row. The workers have counted
+        the entries of crowded rows as they read, so that no other pass over the entries is needed if no row has too
+        many."""
         cap = self._work.options.budget.tombstones_per_partition
-        self._read_so_far += window.entries
         if self._first_start is None:
             self._first_start = window.first
-        if not cap or (self._read_so_far <= cap and not self._windows.left):
+        before = self._entries_by_row.copy()
+        self._entries_by_row.update(window.crowded)
+        crowded = {row: before[row] for row, entries in self._entries_by_row.items() if entries > cap}
+        if not cap or not crowded:
             return None
         cells = frames.readable(frames.between(window.frame, None, window.blocked))
-        here = frames.entries_by_row(cells).persist(StorageLevel.DISK_ONLY)
-        before, self._spent = self._spent, [*self._spent, here]
-        if not frames.rows_over(cap, self._spent).take(1):
-            return None
-        found = frames.first_start_over(cap, cells, before, self._first_start).first()
+        found = frames.first_start_over(cap, cells, crowded, self._first_start).first()
         return found.start if found else None
 
     def judge_apply_park(self, settled: WindowBatch, below: int | None, protections: Protections) -> int:
@@ -370,8 +374,6 @@ class OnSpark:
             self._work.summary.range_deletes, self._work.summary.sentinels = self._touched.count()
             self._touched.unpersist()
         self._work.summary.workers = len(self._workers)
-        for frame in self._spent:
-            frame.unpersist()
 
     def _entries(self, worker: Worker, parts: int) -> tuple[DataFrame, list[Any]]:
         """Read entries and keep them on disk: judging must not read the queue again."""

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,8 +21,17 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.batches import (
+    ENTRY_SCHEMA,
+    crowded_rows,
+    entry_batches,
+    reference_batch,
+    rows_of,
+    schema,
+    unreadable_row,
+)
 from spark_jobs.decoding import QueuePage, dedicated_page, scalar_page, shared_page
-from spark_jobs.frames import ENTRIES, RESULTS
+from spark_jobs.frames import RESULTS
 from spark_jobs.store_settings import WorkerStoreSettings
 from sweep_tasks.clock import StandingClock
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -39,19 +48,12 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import delete_aborted
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.rules import Entry, TableView, may_be_divided, segment
+from sweep_tasks.sweep.rules import Entry, TableView
 from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
-from sweep_tasks.transactions.outcomes import ABORTED, CommitTable
+from sweep_tasks.transactions.outcomes import CommitTable
 
-_KINDS = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_()}
-
-
-def schema(columns: dict[str, str]) -> pa.Schema:
-    return pa.schema([(name, _KINDS[kind]) for name, kind in columns.items()])
-
-
-_ENTRIES, _RESULTS = schema(ENTRIES), schema(RESULTS)
+_RESULTS = schema(RESULTS)
 
 _TOTALS = {"entries": 0, "unreadable": 0, "references": 0}
 
@@ -164,6 +166,7 @@ class WorkerTask:
         totals: Counter[str] = Counter()
         blocked: set[int] = set()
         seen: set[int] = set()
+        crowded: Counter[int] = Counter()
         for page in self._pages(part):
             outcomes = self._commits.abort_unfinished(page.starts, self._context.dry_run)
             tables = self._known_tables(page)
@@ -171,18 +174,17 @@ class WorkerTask:
             blocked |= {start for start, commit in outcomes.items() if commit >= self._context.horizon.sweep_ts}
             seen.update([min(page.starts)] if page.starts else [])
             totals.update(entries=page.entries, unreadable=len(unreadable), references=len(page.references))
-            if len(page.chosen):
-                yield self._usual_entries(page, tables, outcomes, protections)
-            if entries:
-                yield self._entries(entries, protections)
+            views = self._context.tables
+            for batch in entry_batches(page, tables, entries, outcomes, views, protections):
+                crowded.update(crowded_rows(batch))
+                yield batch
             if unreadable:
-                yield rows_of(_ENTRIES, [_unreadable_row(each) for each in unreadable])
+                yield rows_of(ENTRY_SCHEMA, [unreadable_row(each) for each in unreadable])
             if page.references:
-                yield _references(page.references)
+                yield reference_batch(page.references)
         first, least_blocked = min(seen, default=None), min(blocked, default=None)
-        yield rows_of(
-            _ENTRIES, [{"worker": worker_name(), "first": first, "blocked": least_blocked, **_TOTALS, **totals}]
-        )
+        found = {"first": first, "blocked": least_blocked, "crowded": json.dumps(crowded) if crowded else None}
+        yield rows_of(ENTRY_SCHEMA, [{"worker": worker_name(), **found, **_TOTALS, **totals}])
 
     def count(self, part: QueuePart) -> Iterator[pa.RecordBatch]:
         """Yield only the number of entries: the outcomes of entries after a blocked one are not needed."""
@@ -192,9 +194,11 @@ class WorkerTask:
             entries += page.entries
             references += len(page.references)
             if page.references:
-                found.append(_references(page.references))
+                found.append(reference_batch(page.references))
         yield from found
-        yield rows_of(_ENTRIES, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}])
+        yield rows_of(
+            ENTRY_SCHEMA, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}]
+        )
 
     def _pages(self, part: QueuePart) -> Iterator[QueuePage]:
         if isinstance(part, DedicatedRow):
@@ -227,62 +231,6 @@ class WorkerTask:
         if unknown:
             page.leave_to_scalar(unknown)
         return known
-
-    def _usual_entries(
-        self, page: QueuePage, tables: Mapping[int, TableRef], outcomes: Mapping[int, int], protections: Protections
-    ) -> pa.RecordBatch:
-        """Return the entries in the usual form, without creating an object for each. Only entries that may be in a
-        segment of their own are judged by the rules one by one."""
-        views = self._context.tables
-        starts, which = np.unique(page.start, return_inverse=True)
-        commit = np.array([outcomes[start] for start in starts.tolist()], np.int64)[which]
-        rows, columns = page.cells()
-        ids, numbers = np.unique(page.table_id, return_inverse=True)
-        names = [str(tables[table_id]) for table_id in ids.tolist()]
-        divided = {
-            number
-            for number, table_id in enumerate(ids.tolist())
-            if may_be_divided(tables[table_id], views.get(tables[table_id]), protections)
-        }
-        alone = np.flatnonzero((commit == ABORTED) | np.isin(numbers, list(divided)))
-        segments = np.full(len(commit), "", object)
-        for at in alone.tolist():
-            table = tables[int(page.table_id[at])]
-            entry = Entry(
-                table, int(page.table_id[at]), Cell(rows[at].as_py(), columns[at].as_py()), int(page.start[at]),
-                int(commit[at]), bool(page.delete[at]),
-            )  # fmt: skip
-            segments[at] = segment(entry, views.get(table), protections)
-        return _batch_of(
-            [
-                pa.array(page.start),
-                pa.array(commit),
-                pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(names, pa.string())).cast(
-                    pa.string()
-                ),
-                pa.array(page.table_id),
-                rows,
-                columns,
-                pa.array(page.delete),
-                pa.array(segments, pa.string()),
-            ]
-        )
-
-    def _entries(self, entries: list[Entry], protections: Protections) -> pa.RecordBatch:
-        views = self._context.tables
-        names = {table: str(table) for table in {entry.table for entry in entries}}
-        return _batch_of(
-            [
-                pa.array([entry.start for entry in entries], pa.int64()),
-                pa.array([entry.commit for entry in entries], pa.int64()),
-                pa.array([names[entry.table] for entry in entries], pa.string()),
-                pa.array([entry.table_id for entry in entries], pa.int64()),
-                pa.array([entry.cell.row for entry in entries], pa.binary()),
-                pa.array([entry.cell.column for entry in entries], pa.binary()),
-                pa.array([entry.delete for entry in entries], pa.bool_()),
-                pa.array([segment(entry, views.get(entry.table), protections) for entry in entries], pa.string()),
-            ]
-        )
 
     # --- judging --------------------------------------------------------------------------------------------------
 
@@ -395,17 +343,6 @@ def _one_by_one(
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _references(found: list[Reference]) -> pa.RecordBatch:
-    return rows_of(_ENTRIES, [{"start": each.start, "dedicated_rows": each.rows} for each in found])
-
-
-def _batch_of(columns: list[pa.Array]) -> pa.RecordBatch:
-    """Return entries as rows of the frame; the columns that entries do not have are absent."""
-    absent = pa.nulls(len(columns[0]))
-    rest = [absent.cast(each.type) for each in list(_ENTRIES)[len(columns) :]]
-    return pa.RecordBatch.from_arrays([*columns, *rest], schema=_ENTRIES)
-
-
 def _decoded_entries(batch: pa.RecordBatch) -> Iterator[Entry]:
     tables: dict[str, TableRef] = {}
     names = ("table", "table_id", "row", "column", "start", "commit", "delete")
@@ -444,18 +381,9 @@ def _totals(summary: Summary, counted: SweepCounts) -> pa.RecordBatch:
     return rows_of(_RESULTS, [totals])
 
 
-def _unreadable_row(entry: Quarantined) -> dict[str, Any]:
-    row, column = entry.place
-    return {"start": entry.start, "row": row, "column": column, "value": entry.value, "reason": entry.reason}
-
-
 def _number_of(table: TableRef, cell: Cell) -> int:
     """Return a hash that stands for a cell where cells are only counted."""
     return mmh3.hash64(str(table).encode() + b"\0" + sized(cell.row) + cell.column)[0]
-
-
-def rows_of(kind: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=kind)
 
 
 def worker_name() -> str:
