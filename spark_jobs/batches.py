@@ -23,7 +23,7 @@ _KINDS = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary(), "boo
 _CROWD = 1_000
 """A row is counted if it has at least this part of the entries of a batch."""
 
-Tables = Mapping[int, TableRef]
+TablesById = Mapping[int, TableRef]
 Views = Mapping[TableRef, TableView]
 
 
@@ -40,7 +40,7 @@ def rows_of(kind: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 def entry_batches(
     page: QueuePage,
-    tables: Tables,
+    tables: TablesById,
     others: list[Entry],
     outcomes: Mapping[int, int],
     views: Views,
@@ -73,7 +73,7 @@ def crowded_rows(entries: pa.RecordBatch) -> Counter[int]:
 
 
 def _usual_entries(
-    page: QueuePage, tables: Tables, outcomes: Mapping[int, int], views: Views, protections: Protections
+    page: QueuePage, tables: TablesById, outcomes: Mapping[int, int], views: Views, protections: Protections
 ) -> pa.RecordBatch:
     """Return entries without creating an object for each. The rules are asked only about those that may be in a
     segment of their own."""

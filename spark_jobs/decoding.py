@@ -34,7 +34,7 @@ class Positions(NamedTuple):
     modulus: Ints
 
 
-class Writes(NamedTuple):
+class DecodedWrites(NamedTuple):
     """Decoded values, meaningful only where a value has the usual form."""
 
     usual: Flags
@@ -55,7 +55,7 @@ def read_positions(columns: Sequence[bytes]) -> Positions:
     return Positions((modulus >= 0) & (modulus < FINE) & (last >> 6 == 0b10), modulus)
 
 
-def read_writes(values: Sequence[bytes]) -> Writes:
+def read_writes(values: Sequence[bytes]) -> DecodedWrites:
     data, first, end = _joined(values)
     form, table_id, row_size = (data[at].astype(np.int64) for at in (first, first + 1, first + 2))
     row_end = first + 3 + row_size
@@ -64,7 +64,7 @@ def read_writes(values: Sequence[bytes]) -> Writes:
     flag = data[np.minimum(flag_at, len(data) - 1)]
     small = (table_id < 0x80) & (row_size < 0x80) & (column_size < 0x80)
     usual = (end - first > 4) & (form == 1) & small & (flag_at == end - 1) & (flag < 2)
-    return Writes(usual, table_id, flag == 1, data, (first + 3, row_size), (row_end + 1, column_size))
+    return DecodedWrites(usual, table_id, flag == 1, data, (first + 3, row_size), (row_end + 1, column_size))
 
 
 def slices(data: npt.NDArray[np.uint8], places: tuple[Ints, Ints], chosen: Ints) -> pa.Array:
@@ -101,7 +101,7 @@ class QueuePage:
     start: Ints
     table_id: Ints
     delete: Flags
-    writes: Writes | None
+    writes: DecodedWrites | None
     raw: list[RawEntry]
     references: list[Reference]
 
@@ -166,6 +166,6 @@ def scalar_page(raw: list[RawEntry], references: list[Reference]) -> QueuePage:
     return QueuePage((), none, none, none, none.astype(np.bool_), None, raw, references)
 
 
-def _page(items: Sequence[Item], usual: Flags, start: Ints, writes: Writes) -> QueuePage:
+def _page(items: Sequence[Item], usual: Flags, start: Ints, writes: DecodedWrites) -> QueuePage:
     chosen = np.flatnonzero(usual)
     return QueuePage(items, chosen, start[chosen], writes.table_id[chosen], writes.delete[chosen], writes, [], [])

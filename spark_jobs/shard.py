@@ -128,7 +128,7 @@ class OnSpark:
         self._touched = TouchedCells() if touched is None else touched
         self._workers: set[str] = set()
         self._entries_by_row: Counter[int] = Counter()
-        """Of the crowded rows, by their numbers."""
+        """Entries of the crowded rows, by their numbers."""
         self._first_start: int | None = None
 
     @property
