@@ -1,7 +1,8 @@
-"""Arrow batches with rows of the frame of entries (`frames.ENTRIES`), as workers build them."""
+"""Arrow batches of entries that were read from the queue, with the outcome and the segment of each."""
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,31 +12,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.decoding import QueuePage
-from spark_jobs.frames import ENTRIES, row_number
 from sweep_tasks.model import Cell, TableRef
 from sweep_tasks.protection.records import Protections
-from sweep_tasks.queue.parking import Quarantined
-from sweep_tasks.queue.reader import Reference
 from sweep_tasks.sweep.rules import Entry, TableView, may_be_divided, segment
 from sweep_tasks.transactions.outcomes import ABORTED
 
-_KINDS = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary(), "boolean": pa.bool_()}
+ENTRY_SCHEMA = pa.schema(
+    {
+        "start": pa.int64(),
+        "commit": pa.int64(),
+        "table": pa.string(),
+        "table_id": pa.int64(),
+        "row": pa.binary(),
+        "column": pa.binary(),
+        "delete": pa.bool_(),
+        "segment": pa.string(),
+    }
+)
 _CROWD = 1_000
 """A row is counted if it has at least this part of the entries of a batch."""
 
 TablesById = Mapping[int, TableRef]
 Views = Mapping[TableRef, TableView]
-
-
-def schema(columns: Mapping[str, str]) -> pa.Schema:
-    return pa.schema([(name, _KINDS[kind]) for name, kind in columns.items()])
-
-
-ENTRY_SCHEMA = schema(ENTRIES)
-
-
-def rows_of(kind: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(rows, schema=kind)
 
 
 def entry_batches(
@@ -53,13 +51,14 @@ def entry_batches(
         yield _other_entries(others, views, protections)
 
 
-def reference_batch(references: list[Reference]) -> pa.RecordBatch:
-    return rows_of(ENTRY_SCHEMA, [{"start": each.start, "dedicated_rows": each.rows} for each in references])
+def rows_of(kind: pa.Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=kind)
 
 
-def unreadable_row(entry: Quarantined) -> dict[str, Any]:
-    row, column = entry.place
-    return {"start": entry.start, "row": row, "column": column, "value": entry.value, "reason": entry.reason}
+def row_number(table: str, row: bytes) -> int:
+    """Return a number that stands for a row where tombstones are counted. Two rows with the same number count as one,
+    which can only end a run early."""
+    return zlib.crc32(row, zlib.crc32(table.encode()))
 
 
 def crowded_rows(entries: pa.RecordBatch) -> Counter[int]:
@@ -122,7 +121,4 @@ def _other_entries(entries: list[Entry], views: Views, protections: Protections)
 
 
 def _batch_of(columns: list[pa.Array]) -> pa.RecordBatch:
-    """Return entries as rows of the frame; the columns that entries do not have are absent."""
-    absent = pa.nulls(len(columns[0]))
-    rest = [absent.cast(each.type) for each in list(ENTRY_SCHEMA)[len(columns) :]]
-    return pa.RecordBatch.from_arrays([*columns, *rest], schema=ENTRY_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=ENTRY_SCHEMA)

@@ -1,21 +1,22 @@
 """The frames of a sweep and their native Spark operations. Each function is named after its result.
 
-A frame of **entries** is what was read from the queue: a row for each entry, decoded, with its transaction's outcome
-and its segment; a row for each reference to dedicated rows; and a row of totals for each part that was read. A frame
+The frame of what was **read** from the queue has a row for each block of entries (`blocks.py`), a row for each entry
+that can't be read, a row for each reference to dedicated rows, and a row of totals for each part that was read. A frame
 of **results** has a row for each cell that was touched, and a row of totals for each Spark partition. Only totals
 reach the driver.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_jobs.blocks import Starts
 from sweep_tasks.encoding import var_long
 from sweep_tasks.model import Span
 from sweep_tasks.queue.encoding import FINE
@@ -97,19 +98,20 @@ def column_spans(parts: int) -> list[Span]:
     return [Span(start, end) for start, end in zip([b"", *bounds], [*bounds, b""], strict=True)]
 
 
-ENTRIES = {
+READ = {
+    # Of a block:
+    "block": "binary",
+    "first_cell": "binary",
+    "last_cell": "binary",
+    "first_start": "long",
+    "last_start": "long",
+    # Of an entry that can't be read; its row and column are those of the queue:
     "start": "long",
-    "commit": "long",
-    "table": "string",
-    "table_id": "long",
     "row": "binary",
     "column": "binary",
-    "delete": "boolean",
-    "segment": "string",
-    # Of an entry that can't be read; its row and column are those of the queue:
-    "reason": "string",
     "value": "binary",
-    # Of a reference:
+    "reason": "string",
+    # Of a reference, with its start:
     "dedicated_rows": "long",
     # Of totals:
     "worker": "string",
@@ -119,7 +121,12 @@ ENTRIES = {
     "first": "long",
     "blocked": "long",
     "crowded": "string",
+    "cells": "array<binary>",
 }
+
+BLOCKS = {"task": "int", "block": "binary"}
+TRANSACTIONS = {"start": "long", "commit": "long", "entries": "long"}
+PLACES = {"row": "long", "start": "long", "place": "long"}
 
 RESULTS = {
     "cell": "long",
@@ -139,72 +146,70 @@ RESULTS = {
     "deleted": "string",
 }
 
-CELL = ("table", "table_id", "row", "column")
+_ARROW = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "array<binary>": pa.list_(pa.binary()),
+}
 
 
-def ddl(columns: dict[str, str]) -> str:
+def ddl(columns: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
-def entries_only(entries: DataFrame) -> DataFrame:
-    return entries.where("worker IS NULL AND dedicated_rows IS NULL")
+def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
+    return pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()])
 
 
-def readable(entries: DataFrame) -> DataFrame:
-    return entries.where("table IS NOT NULL").select(*CELL, "segment", "start", "commit", "delete")
+def blocks(read: DataFrame, starts: Starts) -> DataFrame:
+    """Return the blocks that may have entries of these transactions."""
+    found = read.where("block IS NOT NULL")
+    if starts.after is not None:
+        found = found.where(F.col("last_start") > starts.after)
+    if starts.before is not None:
+        found = found.where(F.col("first_start") < starts.before)
+    return found.select("block", "first_cell", "last_cell")
 
 
-def unreadable(entries: DataFrame) -> DataFrame:
-    return entries.where("reason IS NOT NULL").select("start", "row", "column", "value", "reason")
+def unreadable(read: DataFrame, starts: Starts) -> DataFrame:
+    """Return the entries that can't be read. One without a start comes before all others."""
+    found = read.where("reason IS NOT NULL")
+    start = F.coalesce(F.col("start"), F.lit(0))
+    if starts.after is not None:
+        found = found.where(F.col("start") > starts.after)
+    if starts.before is not None:
+        found = found.where(start < starts.before)
+    if starts.without:
+        partition = F.floor(F.col("start") / FINE)
+        found = found.where(F.col("start").isNull() | ~partition.isin(sorted(starts.without)))
+    return found.select("start", "row", "column", "value", "reason")
 
 
-def references(entries: DataFrame) -> DataFrame:
-    return entries.where("dedicated_rows IS NOT NULL").select("start", "dedicated_rows")
+def references(read: DataFrame) -> DataFrame:
+    return read.where("dedicated_rows IS NOT NULL").select("start", "dedicated_rows")
 
 
 def totals(frame: DataFrame) -> DataFrame:
-    return frame.where("worker IS NOT NULL")
+    return frame.where("worker IS NOT NULL").drop("block")
 
 
-def between(entries: DataFrame, after: int | None, before: int | None) -> DataFrame:
-    """Return the rows with `after < start < before`. A row without a start comes before all others."""
-    if after is not None:
-        entries = entries.where(F.col("start") > after)
-    if before is not None:
-        entries = entries.where(F.coalesce(F.col("start"), F.lit(0)) < before)
-    return entries
+def transactions(readable: DataFrame, not_readable: DataFrame) -> DataFrame:
+    """Return the number of entries of each transaction, in order; `readable` has those of each block."""
+    others = not_readable.selectExpr("start", "CAST(NULL AS LONG) AS commit", "1L AS entries")
+    by_start = readable.unionByName(others).groupBy("start")
+    return by_start.agg(F.max("commit").alias("commit"), F.sum("entries").alias("entries")).orderBy("start")
 
 
-def newest_by_segment(cells: DataFrame, partitions: int) -> DataFrame:
-    """Keep the greatest start of the entries of a cell in one segment: the others add nothing.
-
-    Cells are cut by range, so that no two tasks delete from the same neighbourhood, and come in order.
-    """
-    cut = cells.coalesce(1) if partitions == 1 else cells.repartitionByRange(partitions, "table", "row", "column")
-    newest = cut.groupBy(*CELL, "segment").agg(F.max(F.struct("start", "commit", "delete")).alias("newest"))
-    return newest.sortWithinPartitions("table", "row", "column").select(
-        *CELL, "newest.start", "newest.commit", "newest.delete"
-    )
-
-
-def entries_by_start(cells: DataFrame) -> DataFrame:
-    return cells.where("start IS NOT NULL").groupBy("start").count().orderBy("start").select("start", "count")
-
-
-def row_number(table: str, row: bytes) -> int:
-    """Return a number that stands for a row where tombstones are counted. Two rows with the same number count as one,
-    which can only end a run early."""
-    return zlib.crc32(row, zlib.crc32(table.encode()))
-
-
-def first_start_over(cap: int, cells: DataFrame, crowded: Mapping[int, int], first: int | None) -> DataFrame:
+def first_start_over(cap: int, places: DataFrame, crowded: Mapping[int, int], first: int | None) -> DataFrame:
     """Return the least start that would put more than `cap` entries of this run into one row, except the first start of
-    the run. `crowded` has the rows that may get too many, with the entries that they have from earlier batches."""
-    number = F.crc32(F.concat(F.col("table").cast("binary"), F.col("row"))).alias("row")
+    the run. `crowded` has the rows that may get too many, with the entries that they have from earlier batches, and
+    `places` the entries of this batch in those rows."""
     before = F.create_map(*(F.lit(each) for pair in crowded.items() for each in pair))
-    here = cells.select(number, "start", F.xxhash64("column").alias("place")).where(F.col("row").isin(list(crowded)))
     so_far = F.expr("count(1) OVER (PARTITION BY row ORDER BY start, place ROWS UNBOUNDED PRECEDING)")
-    over = here.withColumn("so_far", so_far + before[F.col("row")]).where(F.col("so_far") > cap)
+    over = places.withColumn("so_far", so_far + before[F.col("row")]).where(F.col("so_far") > cap)
     if first is not None:
         over = over.where(F.col("start") != first)
     return over.agg(F.min("start").alias("start")).select("start")

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from spark_jobs.batches import rows_of, schema
-from spark_jobs.frames import ddl
+from spark_jobs.batches import rows_of
+from spark_jobs.frames import arrow_schema, ddl
 from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import Batches, Worker, report_errors, worker_name
 from sweep_tasks import retries
@@ -29,7 +29,7 @@ from sweep_tasks.legacy.scan import MemoryLedger, ScanLedger, ScanLimits, Scanne
 from sweep_tasks.logs import bind_log_names
 
 RANGES = {"worker": "string", "stopped": "string", "done": "boolean", **dict.fromkeys(ScanCounts._fields, "long")}
-_RANGES = schema(RANGES)
+_RANGES = arrow_schema(RANGES)
 _TASKS_PER_CORE = 4
 """Ranges differ in size: a core that is done with a few small ones takes the next few."""
 

@@ -1,8 +1,9 @@
 """The engine that carries out the reading and deleting steps of a sweep on Spark.
 
 The steps and their order are those of the in-process sweep. The driver publishes, reads tables and protections, decides
-where a batch ends, cleans the queue and advances the progress. It sees counts, timestamps and row keys of the queue,
-never a cell: entries go from the workers that read them, through Spark, to the workers that judge them.
+where a batch ends, cleans the queue and advances the progress. It sees counts, timestamps, row keys of the queue, and
+some cells at which a large batch is divided between tasks. Entries go from the workers that read them, through Spark,
+to the workers that judge them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs import frames, workers
-from spark_jobs.frames import ENTRIES, RESULTS, Cut, Windows, column_spans, cuts
+from spark_jobs.blocks import Starts, chosen_bounds
+from spark_jobs.frames import BLOCKS, PLACES, READ, RESULTS, TRANSACTIONS, Cut, Windows, column_spans, cuts
 from spark_jobs.store_settings import WorkerStoreSettings
 from spark_jobs.workers import DedicatedRow, QueuePart, SharedPart, Worker, WorkerContext
 from sweep_tasks.clock import Clock
@@ -58,6 +61,8 @@ class Window:
     references: tuple[Reference, ...] = ()
     crowded: Counter[int] = field(default_factory=Counter)
     """The number of entries of each row that has many."""
+    cells: list[bytes] = field(default_factory=list)
+    """A sample of the cells of its entries."""
 
     def unpersist(self) -> None:
         for part in self.parts:
@@ -69,7 +74,7 @@ class WindowBatch(Batch):
     """A part of a window. Its rows have the outcomes of their transactions: the workers settle them as they read."""
 
     window: Window = field(kw_only=True)
-    frame: DataFrame = field(kw_only=True)
+    chosen: Starts = field(kw_only=True)
     count: int = field(kw_only=True)
     several: bool = field(kw_only=True)
     """Other batches may touch the same cells."""
@@ -181,17 +186,14 @@ class OnSpark:
         window = self._read(late, parts, -1, protections)
         try:
             blocked = self._partitions_blocked(window) if window.blocked is not None else set()
-            entries, count = window.frame, window.entries
-            for partition in blocked:
-                entries = entries.where(f"start IS NULL OR start DIV {FINE} != {partition}")
-                count = frames.entries_only(entries).count()
+            starts = Starts(without=frozenset(blocked))
             passed = [partition for partition in late if partition not in blocked]
             yield WindowBatch(
                 dedicated=self._rows_of(each for each in window.references if fine(each.start) in passed),
                 partitions=passed,
                 window=window,
-                frame=entries,
-                count=count,
+                chosen=starts,
+                count=self._count_entries(window, starts) if blocked else window.entries,
                 several=True,
             )
         finally:
@@ -202,8 +204,8 @@ class OnSpark:
         self._do(work, lambda context: workers.deleting_aborted(context, progress, aborted), several=True)
 
     def _partitions_blocked(self, window: Window) -> set[int]:
-        found = window.frame.where(f"commit >= {self._sweep_ts}").selectExpr(f"start DIV {FINE} AS partition")
-        return {row.partition for row in found.distinct().collect()}
+        found = self._transactions(window, Starts()).where(f"commit >= {self._sweep_ts}")
+        return {row.partition for row in found.selectExpr(f"start DIV {FINE} AS partition").distinct().collect()}
 
     # --- the queue ------------------------------------------------------------------------------------------------
 
@@ -231,7 +233,7 @@ class OnSpark:
     def _read(self, partitions: list[int], parts: list[QueuePart], begin: int, protections: Protections) -> Window:
         """Read shared rows, then the dedicated rows that they refer to, unless those were handled before."""
         context = self._context()
-        frame, totals = self._entries(workers.reading(context, parts, protections), len(parts))
+        frame, totals = self._read_parts(workers.reading(context, parts, protections), len(parts))
         window = Window(partitions, frame, [frame])
         self._add(window, totals)
         if sum(row.references for row in totals):
@@ -241,7 +243,7 @@ class OnSpark:
                 DedicatedRow(*each) for each in self._rows_of(each for each in found if each.start > begin)
             ]
             if rows:
-                more, totals = self._entries(workers.reading(context, rows, protections), len(rows))
+                more, totals = self._read_parts(workers.reading(context, rows, protections), len(rows))
                 window.parts.append(more)
                 window.frame = frame.unionByName(more)
                 self._add(window, totals)
@@ -257,19 +259,20 @@ class OnSpark:
         window.first = _least(window.first, *(row.first for row in totals))
         for row in totals:
             window.crowded.update({int(number): count for number, count in json.loads(row.crowded or "{}").items()})
+            window.cells += map(bytes, row.cells or ())
 
     def _cut(self, window: Window, size: int) -> Iterator[WindowBatch]:
         by_start: Iterator[tuple[int, int]] = iter([(window.first or 0, window.entries)])
         if window.entries > size:
-            rows = frames.entries_by_start(frames.entries_only(window.frame)).collect()
-            by_start = ((row.start, row["count"]) for row in rows)
+            rows = self._transactions(window, Starts()).where("start IS NOT NULL").collect()
+            by_start = ((row.start, row.entries) for row in rows)
         for cut in cuts(by_start, size, window.partitions, self._sweep_ts):
             yield WindowBatch(
                 through=cut.through,
                 dedicated=self._rows_of(each for each in window.references if cut.covers(each.start)),
                 partitions=[each for each in cut.partitions if (each + 1) * FINE <= self._sweep_ts],
                 window=window,
-                frame=frames.between(window.frame, cut.after, None if cut.last is None else cut.last + 1),
+                chosen=Starts(cut.after, None if cut.last is None else cut.last + 1),
                 count=cut.entries,
                 several=not cut.is_whole or bool(self._windows.left),
                 blocked=_covered(cut, window.blocked),
@@ -278,8 +281,16 @@ class OnSpark:
 
     def count_left(self, settled: WindowBatch, stop_at: int, batches: Iterator[WindowBatch]) -> int:  # noqa: ARG002
         """Count the entries of the window, then those of the partitions after it, without reading their batches."""
-        here = frames.entries_only(settled.window.frame).where(f"start >= {stop_at}").count()
-        return here + self._count_unread()
+        return self._count_entries(settled.window, Starts(after=stop_at - 1)) + self._count_unread()
+
+    def _count_entries(self, window: Window, starts: Starts) -> int:
+        found = self._transactions(window, starts).agg(F.sum("entries").alias("entries")).first()
+        return int(found.entries or 0) if found else 0
+
+    def _transactions(self, window: Window, starts: Starts) -> DataFrame:
+        counting = workers.counting_transactions(starts)
+        found = frames.blocks(window.frame, starts).mapInArrow(counting, frames.ddl(TRANSACTIONS))
+        return frames.transactions(found, frames.unreadable(window.frame, starts))
 
     def _count_unread(self) -> int:
         """Count the entries of the partitions after this window."""
@@ -288,12 +299,12 @@ class OnSpark:
             return 0
         context = self._context()
         parts = self._shared_parts(partitions, self._work.summary.progress)
-        frame, totals = self._entries(workers.counting(context, parts), len(parts))
+        frame, totals = self._read_parts(workers.counting(context, parts), len(parts))
         count: int = sum(row.entries for row in totals)
         if sum(row.references for row in totals):
             found = [Reference(*row) for row in frames.references(frame).collect()]
             rows: list[QueuePart] = [DedicatedRow(*each) for each in self._rows_of(found)]
-            count += sum(row.entries for row in self._entries(workers.counting(context, rows), len(rows))[1])
+            count += sum(row.entries for row in self._read_parts(workers.counting(context, rows), len(rows))[1])
         return count
 
     # --- judging --------------------------------------------------------------------------------------------------
@@ -318,27 +329,40 @@ class OnSpark:
         crowded = {row: before[row] for row, entries in self._entries_by_row.items() if entries > cap}
         if not cap or not crowded:
             return None
-        cells = frames.readable(frames.between(window.frame, None, window.blocked))
-        found = frames.first_start_over(cap, cells, crowded, self._first_start).first()
+        starts = Starts(before=window.blocked)
+        placing = workers.placing(starts, set(crowded))
+        places = frames.blocks(window.frame, starts).mapInArrow(placing, frames.ddl(PLACES))
+        found = frames.first_start_over(cap, places, crowded, self._first_start).first()
         return found.start if found else None
 
     def judge_apply_park(self, settled: WindowBatch, below: int | None, protections: Protections) -> int:
         """Quarantine the unreadable entries, then judge the others: one action on all workers for each."""
-        entries, count, several = settled.frame, settled.count, settled.several
+        starts, count, window = settled.chosen, settled.count, settled.window
         if below is not None:
-            entries = frames.between(entries, None, below)
-            count = frames.entries_only(entries).count()
-        if settled.window.unreadable:
-            aside, count = frames.unreadable(entries), frames.readable(entries).count()
+            starts = starts.below(below)
+        if below is not None or window.unreadable:  # those without a start belong to no transaction that was counted
+            count = self._count_entries(window, starts)
+        if window.unreadable:
+            aside = frames.unreadable(window.frame, starts)
             unreadable = aside.count()
+            count -= unreadable
             self._work.summary.quarantined += unreadable
             if unreadable:
-                self._do(aside, workers.quarantining, several)
+                self._do(aside, workers.quarantining, settled.several)
         if count:
-            tasks = -(-count // _ENTRIES_PER_TASK) if count > _ENTRIES_PER_TASK else 1 + (count >= _MANY)
-            newest = frames.newest_by_segment(frames.readable(entries), tasks)
-            self._do(newest, lambda context: workers.judging(context, protections), several)
+            blocks = self._divided(window, starts, count)
+            self._do(blocks, lambda context: workers.judging(context, starts, protections), settled.several)
         return count
+
+    def _divided(self, window: Window, starts: Starts, count: int) -> DataFrame:
+        """Return the blocks of a batch, divided between tasks so that no two tasks delete from the same
+        neighbourhood."""
+        tasks = -(-count // _ENTRIES_PER_TASK) if count > _ENTRIES_PER_TASK else 1 + (count >= _MANY)
+        blocks, bounds = frames.blocks(window.frame, starts), chosen_bounds(window.cells, tasks)
+        if not bounds:
+            return blocks.coalesce(1)
+        divided = blocks.mapInArrow(workers.dividing(bounds), frames.ddl(BLOCKS))
+        return divided.repartitionById(len(bounds) + 1, divided["task"])
 
     # --- Spark ----------------------------------------------------------------------------------------------------
 
@@ -375,9 +399,9 @@ class OnSpark:
             self._touched.unpersist()
         self._work.summary.workers = len(self._workers)
 
-    def _entries(self, worker: Worker, parts: int) -> tuple[DataFrame, list[Any]]:
+    def _read_parts(self, worker: Worker, parts: int) -> tuple[DataFrame, list[Any]]:
         """Read entries and keep them on disk: judging must not read the queue again."""
-        frame = self._numbered(parts).mapInArrow(worker, frames.ddl(ENTRIES)).persist(StorageLevel.DISK_ONLY)
+        frame = self._numbered(parts).mapInArrow(worker, frames.ddl(READ)).persist(StorageLevel.DISK_ONLY)
         self._describe(READING, f"reading {parts} parts of the queue")
         with self._work.time_phase(READING, within=True):
             totals = frames.totals(frame).collect()

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,17 +21,11 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.batches import (
-    ENTRY_SCHEMA,
-    crowded_rows,
-    entry_batches,
-    reference_batch,
-    rows_of,
-    schema,
-    unreadable_row,
-)
+from spark_jobs import frames
+from spark_jobs.batches import crowded_rows, entry_batches, row_number, rows_of
+from spark_jobs.blocks import Starts, blocks_of, divided, entries_in, newest_by_segment
 from spark_jobs.decoding import QueuePage, dedicated_page, scalar_page, shared_page
-from spark_jobs.frames import RESULTS
+from spark_jobs.planning import plan_many, writes_by_table
 from spark_jobs.store_settings import WorkerStoreSettings
 from sweep_tasks.clock import StandingClock
 from sweep_tasks.coordination.timestamps import TimestampService
@@ -48,14 +42,18 @@ from sweep_tasks.store.contract import Store
 from sweep_tasks.sweep.actions import delete_aborted
 from sweep_tasks.sweep.horizon import Horizon
 from sweep_tasks.sweep.judging import Judge
-from sweep_tasks.sweep.rules import Entry, TableView
+from sweep_tasks.sweep.rules import TableView
 from sweep_tasks.sweep.summary import Summary, SweepCounts
 from sweep_tasks.sweep.view import SweepView
 from sweep_tasks.transactions.outcomes import CommitTable
 
-_RESULTS = schema(RESULTS)
+_READ, _RESULTS = frames.arrow_schema(frames.READ), frames.arrow_schema(frames.RESULTS)
+_BLOCKS, _PLACES = frames.arrow_schema(frames.BLOCKS), frames.arrow_schema(frames.PLACES)
+_TRANSACTIONS = frames.arrow_schema(frames.TRANSACTIONS)
 
 _TOTALS = {"entries": 0, "unreadable": 0, "references": 0}
+_GATHERED_ENTRIES, _GATHERED_BYTES = 50_000, 8_000_000
+"""Entries are sorted into blocks when there are this many, or this many bytes of them."""
 
 Batches = Iterable[pa.RecordBatch]
 Worker = Callable[[Batches], Iterator[pa.RecordBatch]]
@@ -162,29 +160,31 @@ class WorkerTask:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def read(self, part: QueuePart, protections: Protections) -> Iterator[pa.RecordBatch]:
-        """Yield the entries of a part, page by page, each with the outcome of its transaction; then the totals."""
+        """Yield the entries of a part as blocks, each entry with the outcome of its transaction; then the totals."""
         totals: Counter[str] = Counter()
         blocked: set[int] = set()
         seen: set[int] = set()
         crowded: Counter[int] = Counter()
+        gathered = _Gathered()
         for page in self._pages(part):
             outcomes = self._commits.abort_unfinished(page.starts, self._context.dry_run)
-            tables = self._known_tables(page)
-            entries, unreadable = self._view.decoded(page.raw, outcomes, self._context.strategy, self._context.shard)
+            batches, unreadable = self._entries_of(page, outcomes, protections)
             blocked |= {start for start, commit in outcomes.items() if commit >= self._context.horizon.sweep_ts}
             seen.update([min(page.starts)] if page.starts else [])
             totals.update(entries=page.entries, unreadable=len(unreadable), references=len(page.references))
-            views = self._context.tables
-            for batch in entry_batches(page, tables, entries, outcomes, views, protections):
+            for batch in batches:
                 crowded.update(crowded_rows(batch))
-                yield batch
+                gathered.add(batch)
+            if gathered.is_full:
+                yield gathered.take()
             if unreadable:
-                yield rows_of(ENTRY_SCHEMA, [unreadable_row(each) for each in unreadable])
+                yield rows_of(_READ, [_unreadable_row(each) for each in unreadable])
             if page.references:
-                yield reference_batch(page.references)
+                yield _references(page.references)
+        yield gathered.take()
         first, least_blocked = min(seen, default=None), min(blocked, default=None)
         found = {"first": first, "blocked": least_blocked, "crowded": json.dumps(crowded) if crowded else None}
-        yield rows_of(ENTRY_SCHEMA, [{"worker": worker_name(), **found, **_TOTALS, **totals}])
+        yield rows_of(_READ, [{"worker": worker_name(), **found, **_TOTALS, **totals, "cells": gathered.sample}])
 
     def count(self, part: QueuePart) -> Iterator[pa.RecordBatch]:
         """Yield only the number of entries: the outcomes of entries after a blocked one are not needed."""
@@ -194,11 +194,14 @@ class WorkerTask:
             entries += page.entries
             references += len(page.references)
             if page.references:
-                found.append(reference_batch(page.references))
+                found.append(_references(page.references))
         yield from found
-        yield rows_of(
-            ENTRY_SCHEMA, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}]
-        )
+        yield rows_of(_READ, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}])
+
+    def _entries_of(
+        self, page: QueuePage, outcomes: Mapping[int, int], protections: Protections
+    ) -> tuple[list[pa.RecordBatch], list[Quarantined]]:
+        return entries_of_page(page, self._view, outcomes, self._context.strategy, self._context.shard, protections)
 
     def _pages(self, part: QueuePart) -> Iterator[QueuePage]:
         if isinstance(part, DedicatedRow):
@@ -219,26 +222,16 @@ class WorkerTask:
             [each for each in late if isinstance(each, Reference)],
         )
 
-    def _known_tables(self, page: QueuePage) -> dict[int, TableRef]:
-        """Return the tables of the entries in the usual form. Entries of other tables can't be read."""
-        known: dict[int, TableRef] = {}
-        unknown: list[int] = []
-        for table_id in np.unique(page.table_id).tolist():
-            try:
-                known[table_id], _ = self._view.table_of(table_id)
-            except BadValue:
-                unknown.append(table_id)
-        if unknown:
-            page.leave_to_scalar(unknown)
-        return known
-
     # --- judging --------------------------------------------------------------------------------------------------
 
-    def judge(self, batches: Batches, protections: Protections) -> Iterator[pa.RecordBatch]:
+    def judge(self, batches: Batches, starts: Starts, protections: Protections) -> Iterator[pa.RecordBatch]:
         """Judge all entries of a Spark partition at once: write sentinels, then tombstones, then park."""
-        entries = [entry for batch in batches for entry in _decoded_entries(batch)]
         judge, summary, counted = self._judge()
-        judge.judge(entries, protections)
+        chosen = [entries for entries in _selected(batches, starts) if len(entries)]
+        if chosen:
+            entries = newest_by_segment(chosen)
+            judge.carry_out(plan_many(judge, entries, self._context.strategy, self._context.tables, protections))
+            counted.add_written(writes_by_table(entries))
         yield from self._results(summary, counted)
 
     def rejudge(self, part: tuple[Span, int]) -> Iterator[pa.RecordBatch]:
@@ -309,13 +302,49 @@ def deleting_aborted(context: WorkerContext, progress: int, aborted: set[int]) -
     return _one_by_one(context, [(progress, aborted)], WorkerTask.delete_aborted)
 
 
-def judging(context: WorkerContext, protections: Protections) -> Worker:
+def dividing(bounds: list[bytes]) -> Worker:
+    """Return a worker that divides blocks between tasks, at these cells."""
+
+    def divide(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = zip(*(batch[name].to_pylist() for name in ("block", "first_cell", "last_cell")), strict=True)
+            parts = [part for block, first, last in found for part in divided(block, first, last, bounds)]
+            yield rows_of(_BLOCKS, [{"task": task, "block": block} for task, block in parts])
+
+    return divide
+
+
+def judging(context: WorkerContext, starts: Starts, protections: Protections) -> Worker:
     @report_errors
     def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
         with context.open_task() as task:
-            yield from task.judge(batches, protections)
+            yield from task.judge(batches, starts, protections)
 
     return judge
+
+
+def counting_transactions(starts: Starts) -> Worker:
+    """Return a worker that counts the entries of each transaction in blocks."""
+
+    def count(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for entries in _selected(batches, starts):
+            found = pa.Table.from_batches([entries]).group_by(["start", "commit"]).aggregate([([], "count_all")])
+            yield from found.rename_columns(_TRANSACTIONS.names).cast(_TRANSACTIONS).to_batches()
+
+    return count
+
+
+def placing(starts: Starts, rows: Collection[int]) -> Worker:
+    """Return a worker that finds the entries in some rows, given by their numbers."""
+
+    def place(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for entries in _selected(batches, starts):
+            values = zip(*(entries[name].to_pylist() for name in ("table", "row", "start", "column")), strict=True)
+            found = [(row_number(table, row), start, column) for table, row, start, column in values]
+            places = [(row, start, mmh3.hash64(column)[0]) for row, start, column in found if row in rows]
+            yield rows_of(_PLACES, [dict(zip(_PLACES.names, each, strict=True)) for each in places])
+
+    return place
 
 
 def quarantining(context: WorkerContext) -> Worker:
@@ -343,15 +372,65 @@ def _one_by_one(
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _decoded_entries(batch: pa.RecordBatch) -> Iterator[Entry]:
-    tables: dict[str, TableRef] = {}
-    names = ("table", "table_id", "row", "column", "start", "commit", "delete")
-    for table, table_id, row, column, start, commit, delete in zip(
-        *(batch.column(name).to_pylist() for name in names), strict=True
-    ):
-        if table not in tables:
-            tables[table] = TableRef.stored(table)
-        yield Entry(tables[table], table_id, Cell(row, column), start, commit, delete)
+def entries_of_page(
+    page: QueuePage,
+    view: SweepView,
+    outcomes: Mapping[int, int],
+    strategy: SweepStrategy,
+    shard: int,
+    protections: Protections,
+) -> tuple[list[pa.RecordBatch], list[Quarantined]]:
+    """Return the entries of a page, with outcomes and segments, and those that can't be read."""
+    known: dict[int, TableRef] = {}
+    unknown: list[int] = []
+    for table_id in np.unique(page.table_id).tolist():
+        try:
+            known[table_id], _ = view.table_of(table_id)
+        except BadValue:
+            unknown.append(table_id)
+    if unknown:
+        page.leave_to_scalar(unknown)
+    entries, unreadable = view.decoded(page.raw, outcomes, strategy, shard)
+    return list(entry_batches(page, known, entries, outcomes, view.tables, protections)), unreadable
+
+
+class _Gathered:
+    """Entries that are going to be sorted into blocks together."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self.sample: list[bytes] = []
+        """A sample of the cells of all blocks so far."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+
+    @property
+    def is_full(self) -> bool:
+        entries, size = sum(map(len, self._batches)), sum(batch.nbytes for batch in self._batches)
+        return entries >= _GATHERED_ENTRIES or size >= _GATHERED_BYTES
+
+    def take(self) -> pa.RecordBatch:
+        """Return the blocks of what was gathered, and begin anew."""
+        blocks, sample = blocks_of(self._batches) if self._batches else ([], [])
+        self._batches = []
+        self.sample += sample
+        return rows_of(_READ, blocks)
+
+
+def _selected(batches: Batches, starts: Starts) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for block in batch["block"]:
+            yield starts.select(entries_in(block.as_buffer()))
+
+
+def _references(references: list[Reference]) -> pa.RecordBatch:
+    return rows_of(_READ, [{"start": each.start, "dedicated_rows": each.rows} for each in references])
+
+
+def _unreadable_row(entry: Quarantined) -> dict[str, Any]:
+    row, column = entry.place
+    return {"start": entry.start, "row": row, "column": column, "value": entry.value, "reason": entry.reason}
 
 
 def _cells(counted: SweepCounts) -> pa.RecordBatch:

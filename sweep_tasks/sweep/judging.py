@@ -5,7 +5,7 @@ Used for entries of the queue and for entries that were parked before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from sweep_tasks.clock import Clock
 from sweep_tasks.model import EVERYTHING, MAX_TS, Span, SweepStrategy, TableRef
@@ -55,12 +55,18 @@ class Judge:
         self._actions = Actions(store, self._dry_run)
 
     def judge(self, entries: Collection[Entry], protections: Protections) -> None:
-        """Judge entries of the queue: write tombstones, then park. The queue keeps an entry until both are durable."""
-        decided = self._plan(entries, protections, self._view.tables)
+        """Judge entries of the queue: plan what they remove, and carry it out."""
+        self.carry_out(self.plan(entries, protections))
+        self._counted.add_written(written(entries))
+
+    def plan(self, entries: Iterable[Entry], protections: Protections) -> Plan:
+        return self._plan(entries, protections, self._view.tables)
+
+    def carry_out(self, decided: Plan) -> None:
+        """Write tombstones, then park. The queue keeps an entry until both are durable."""
         parking = [*decided.parked, *self._apply(decided)]
         self._park(parking)
         self._summary.parked += len(parking)
-        self._counted.add_written(written(entries))
 
     def rejudge_parked(
         self, columns: Span = EVERYTHING, at_most: int = 0, after_page: Callable[[], None] = lambda: None
@@ -176,7 +182,7 @@ class Judge:
         if others:
             yield others, self._view.tables
 
-    def _plan(self, entries: Collection[Entry], protections: Protections, tables: Mapping[TableRef, TableView]) -> Plan:
+    def _plan(self, entries: Iterable[Entry], protections: Protections, tables: Mapping[TableRef, TableView]) -> Plan:
         until_ms = self._clock.now_ms() + self._grace_ms
         return plan(entries, self._strategy, tables, protections, until_ms)
 

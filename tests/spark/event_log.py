@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spark_jobs.shard import PHASE, STEP
+from spark_jobs.shard import DELETING, PHASE, READING, STEP
 
 _SENT = "data sent to Python workers"
 
@@ -22,7 +22,7 @@ class Described(NamedTuple):
 
 
 class EventLog:
-    """Tasks whose stage sorts cells first are those that delete; the others that go to Python read the queue."""
+    """A job that deletes may divide its entries between tasks first. Only the tasks of its last stage delete."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -52,22 +52,23 @@ class EventLog:
         return [Described(*(properties.get(name, "") for name in names)) for properties in found]
 
     def _python_tasks(self, *, deleting: bool) -> Iterator[dict[str, Any]]:
-        stages = self._deleting_stages()
+        stages = self._deleting_stages() if deleting else self._reading_stages()
         for event in self._events("SparkListenerTaskEnd"):
             used_python = any(each["Name"] == _SENT for each in event["Task Info"]["Accumulables"])
-            if used_python and (event["Stage ID"] in stages) is deleting:
+            if used_python and event["Stage ID"] in stages:
                 yield event
 
     def _deleting_stages(self) -> set[int]:
-        stages = (stage for event in self._events("SparkListenerJobStart") for stage in event["Stage Infos"])
-        return {stage["Stage ID"] for stage in stages if {"Sort", "MapInArrow"} <= _steps(stage)}
+        return {max(event["Stage IDs"]) for event in self._jobs(DELETING)}
+
+    def _reading_stages(self) -> set[int]:
+        return {stage for event in self._jobs(READING) for stage in event["Stage IDs"]}
+
+    def _jobs(self, step: str) -> Iterator[dict[str, Any]]:
+        return (event for event in self._events("SparkListenerJobStart") if event["Properties"].get(STEP) == step)
 
     def _events(self, name: str) -> Iterator[dict[str, Any]]:
         for file in self._folder.rglob("events_*"):
             written, _, _ = file.read_text().rpartition("\n")
             events = (json.loads(line) for line in written.splitlines())
             yield from (event for event in events if event["Event"] == name)
-
-
-def _steps(stage: dict[str, Any]) -> set[str]:
-    return {json.loads(each["Scope"])["name"] for each in stage["RDD Info"] if "Scope" in each}

@@ -2,92 +2,93 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import frames
-from spark_jobs.frames import ENTRIES, RESULTS
+from spark_jobs.blocks import Starts
+from spark_jobs.frames import PLACES, READ, RESULTS, TRANSACTIONS
+from sweep_tasks.queue.encoding import FINE
 
 
-def entry(start: int | None, cell: bytes, **given: Any) -> dict[str, Any]:
-    plain = {"commit": (start or 0) + 1, "table": "app.items", "table_id": 1, "row": cell, "column": b"c"}
-    return {"start": start, **plain, "delete": False, "segment": "", **given}
+def frame_of(spark: SparkSession, columns: Mapping[str, str], *rows: dict[str, Any]) -> DataFrame:
+    return spark.createDataFrame([tuple(row.get(name) for name in columns) for row in rows], frames.ddl(columns))
 
 
-def entries(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
-    return spark.createDataFrame([tuple(row.get(name) for name in ENTRIES) for row in rows], frames.ddl(ENTRIES))
+def block(first_start: int, last_start: int) -> dict[str, Any]:
+    cells = {"first_cell": b"a", "last_cell": b"z"}
+    return {"block": b"%d" % first_start, **cells, "first_start": first_start, "last_start": last_start}
 
 
-def starts(frame: DataFrame) -> list[int]:
-    return sorted(row.start for row in frame.collect())
+def found(frame: DataFrame) -> list[bytes]:
+    return sorted(bytes(row.block) for row in frame.collect())
 
 
 @pytest.fixture(scope="module")
 def mixed(spark: SparkSession) -> DataFrame:
-    return entries(
+    return frame_of(
         spark,
-        entry(10, b"a"),
-        entry(20, b"b"),
+        READ,
+        block(10, 20),
+        block(21, 21),
         {"start": 30, "row": b"q", "column": b"q", "value": b"?", "reason": "no sense"},
+        {"start": FINE, "row": b"q", "column": b"q", "value": b"?", "reason": "of a later partition"},
         {"row": b"q", "column": b"?", "value": b"?", "reason": "no start"},
         {"start": 40, "dedicated_rows": 3},
         {"worker": "me", "entries": 4, "unreadable": 2, "references": 1},
     )
 
 
+def reasons(read: DataFrame, starts: Starts) -> list[str]:
+    return sorted(row.reason for row in frames.unreadable(read, starts).collect())
+
+
 def test_rows_of_a_frame_are_distinguished(mixed: DataFrame) -> None:
-    assert starts(frames.readable(mixed)) == [10, 20]
-    assert [row.reason for row in frames.unreadable(mixed).orderBy("reason").collect()] == ["no sense", "no start"]
+    assert found(frames.blocks(mixed, Starts())) == [b"10", b"21"]
+    assert reasons(mixed, Starts()) == ["no sense", "no start", "of a later partition"]
     assert [tuple(row) for row in frames.references(mixed).collect()] == [(40, 3)]
     assert [row.entries for row in frames.totals(mixed).collect()] == [4]
-    assert frames.entries_only(mixed).count() == 4
 
 
-def test_a_range_of_starts_excludes_its_bounds(mixed: DataFrame) -> None:
-    assert starts(frames.readable(frames.between(mixed, 10, None))) == [20]
-    assert starts(frames.readable(frames.between(mixed, None, 20))) == [10]
-    assert starts(frames.readable(frames.between(mixed, None, None))) == [10, 20]
+def test_blocks_without_a_transaction_of_the_batch_are_left_out(mixed: DataFrame) -> None:
+    assert found(frames.blocks(mixed, Starts(after=19))) == [b"10", b"21"]
+    assert found(frames.blocks(mixed, Starts(after=20))) == [b"21"]
+    assert found(frames.blocks(mixed, Starts(before=22))) == [b"10", b"21"]
+    assert found(frames.blocks(mixed, Starts(before=21))) == [b"10"]
+    assert found(frames.blocks(mixed, Starts(before=10))) == []
 
 
-def test_entries_without_a_start_belong_to_the_first_transaction(mixed: DataFrame) -> None:
-    assert [row.reason for row in frames.unreadable(frames.between(mixed, None, 11)).collect()] == ["no start"]
-    assert [row.reason for row in frames.unreadable(frames.between(mixed, 11, None)).collect()] == ["no sense"]
+def test_unreadable_entries_without_a_start_belong_to_the_first_transaction(mixed: DataFrame) -> None:
+    assert reasons(mixed, Starts(before=30)) == ["no start"]
+    assert reasons(mixed, Starts(29, 31)) == ["no sense"]
+    assert reasons(mixed, Starts(after=30)) == ["of a later partition"]
+    assert reasons(mixed, Starts(without=frozenset([1]))) == ["no sense", "no start"]
+    assert reasons(mixed, Starts(without=frozenset([0]))) == ["no start", "of a later partition"]
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
-def test_the_newest_of_a_cell_in_each_segment_stays_as_it_is(spark: SparkSession, partitions: int) -> None:
-    frame = entries(
-        spark,
-        entry(10, b"a"),
-        entry(30, b"a", commit=90, delete=True),
-        entry(20, b"a", commit=99),
-        entry(20, b"b"),
-        entry(10, b"a", segment="at 15 backup"),
-        entry(10, b"a", table="app.other", table_id=2),
-    )
-    newest = frames.newest_by_segment(frames.readable(frame), partitions).collect()
-    found = sorted((row.table, bytes(row.row), row.start, row.commit, row.delete) for row in newest)
-    assert found == [
-        ("app.items", b"a", 10, 11, False),
-        ("app.items", b"a", 30, 90, True),
-        ("app.items", b"b", 20, 21, False),
-        ("app.other", b"a", 10, 11, False),
+def test_entries_are_counted_by_transaction_in_order(spark: SparkSession, mixed: DataFrame) -> None:
+    names = list(TRANSACTIONS)
+    in_blocks = [dict(zip(names, row, strict=True)) for row in ((20, 21, 2), (10, -1, 1), (20, 21, 3), (30, 31, 1))]
+    counted = frames.transactions(frame_of(spark, TRANSACTIONS, *in_blocks), frames.unreadable(mixed, Starts()))
+    assert [tuple(row) for row in counted.collect()] == [
+        (None, None, 1),
+        (10, -1, 1),
+        (20, 21, 5),
+        (30, 31, 2),
+        (FINE, None, 1),
     ]
 
 
-def test_entries_are_counted_by_start_in_order(spark: SparkSession) -> None:
-    frame = entries(spark, entry(20, b"a"), entry(10, b"a"), entry(20, b"b"), entry(None, b"c"))
-    assert [tuple(row) for row in frames.entries_by_start(frame).collect()] == [(10, 1), (20, 2)]
-
-
 class TestTheCapOnTombstones:
-    HOT, COLD = (frames.row_number("app.items", row) for row in (b"hot", b"cold"))
+    HOT, COLD = 7, 8
 
     def over(self, spark: SparkSession, cap: int, crowded: dict[int, int], first: int | None = None) -> int | None:
-        cells = frames.readable(entries(spark, *(entry(start, b"hot") for start in (1, 2, 3)), entry(2, b"cold")))
-        found = frames.first_start_over(cap, cells, crowded, first).first()
+        entries = [(row, start) for row in crowded for start in ((1, 2, 3) if row == self.HOT else (2,))]
+        places = frame_of(spark, PLACES, *({"row": row, "start": start, "place": 10 * start} for row, start in entries))
+        found = frames.first_start_over(cap, places, crowded, first).first()
         assert found is not None
         start: int | None = found.start
         return start
@@ -100,8 +101,9 @@ class TestTheCapOnTombstones:
         assert self.over(spark, 3, {self.HOT: 1}) == 3
         assert self.over(spark, 3, {self.HOT: 2}) == 2
 
-    def test_rows_that_are_not_crowded_are_not_counted(self, spark: SparkSession) -> None:
+    def test_each_row_is_counted_by_itself(self, spark: SparkSession) -> None:
         assert self.over(spark, 0, {self.COLD: 0}) == 2
+        assert self.over(spark, 3, {self.HOT: 0, self.COLD: 3}) == 2
 
     def test_the_first_start_of_a_run_never_does(self, spark: SparkSession) -> None:
         assert self.over(spark, 0, {self.HOT: 0}, first=1) == 2

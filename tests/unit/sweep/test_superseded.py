@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweep_tasks.model import Cell, Span, SweepStrategy, TableRef
-from sweep_tasks.protection.records import Mode, Protections, Record, State, Target
+from sweep_tasks.model import Cell, SweepStrategy
+from sweep_tasks.protection.records import Protections, Record
 from sweep_tasks.queue.encoding import read_write, write_bytes
 from sweep_tasks.queue.progress import QUEUES
 from sweep_tasks.queue.reader import RawEntry
@@ -17,10 +17,9 @@ from sweep_tasks.sweep.rules import Entry, TableView, may_divide, plan
 from sweep_tasks.sweep.summary import written
 from sweep_tasks.sweep.superseded import without_superseded
 from sweep_tasks.transactions.outcomes import ABORTED
+from tests.unit.sweep.judged import TABLES, records, views
 
-TABLES = {1: TableRef.parse("app.items"), 2: TableRef.parse("app.other"), 300: TableRef.parse("app.third")}
 PLACE = Cell(b"row of the queue", b"column")
-SWEEP_TS = 60
 
 
 def raw(start: int, table_id: int, row: bytes, column: bytes, delete: bool = False) -> RawEntry:
@@ -33,26 +32,6 @@ entries = st.lists(
     st.builds(raw, starts, st.sampled_from(sorted(TABLES)), names, st.sampled_from([b"c", b"d"]), st.booleans()),
     max_size=40,
     unique_by=lambda each: (each.start, each.value[:-1]),
-)
-spans = st.sampled_from([Span(), Span(b"a", b"b"), Span(b"b"), Span(b"", b"a")])
-records = st.lists(
-    st.builds(
-        lambda ts, mode, table, rows: Record(f"{ts} {mode} {table}", ts, mode, (Target(table, rows),), State.ACCEPTED),
-        st.integers(1, SWEEP_TS),
-        st.sampled_from(Mode),
-        st.sampled_from(sorted(TABLES.values())),
-        spans,
-    ),
-    max_size=4,
-    unique_by=lambda each: each.id,
-)
-views = st.builds(
-    TableView,
-    st.sampled_from(SweepStrategy),
-    mark=st.sampled_from([0, 0, 10]),
-    horizon=st.sampled_from([None, None, 30]),
-    check_first=st.booleans(),
-    paused=st.booleans(),
 )
 commits = st.one_of(st.just(ABORTED), st.integers(1, 40))
 
