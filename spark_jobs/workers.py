@@ -411,7 +411,7 @@ class _Gathered:
         return entries >= _GATHERED_ENTRIES or size >= _GATHERED_BYTES
 
     def take(self) -> pa.RecordBatch:
-        """Return the blocks of what was gathered, and begin anew."""
+        """Return the blocks of what was gathered since the last call."""
         blocks, sample = blocks_of(self._batches) if self._batches else ([], [])
         self._batches = []
         self.sample += sample
