@@ -2,8 +2,8 @@
 
 The frame of what was **read** from the queue has a row for each block of entries (`blocks.py`), a row for each entry
 that can't be read, a row for each reference to dedicated rows, and a row of totals for each part that was read. A frame
-of **results** has a row for each cell that was touched, and a row of totals for each Spark partition. Only totals
-reach the driver.
+of **results** has the cells that were touched, as hashes in several groups, and a row of totals for each Spark
+partition. Only totals reach the driver.
 """
 
 from __future__ import annotations
@@ -129,9 +129,10 @@ TRANSACTIONS = {"start": "long", "commit": "long", "entries": "long"}
 PLACES = {"row": "long", "start": "long", "place": "long"}
 
 RESULTS = {
-    "cell": "long",
-    "ranged": "boolean",
-    "sentinel": "boolean",
+    # Of a group of touched cells: 64-bit numbers, one after the other.
+    "group": "int",
+    "ranged": "binary",
+    "sentinel": "binary",
     # Of totals:
     "worker": "string",
     "range_deletes": "long",
@@ -220,12 +221,15 @@ class Touched(NamedTuple):
     sentinels: int
 
 
-def count_touched(results: list[DataFrame]) -> Touched:
-    """Count distinct cells over several batches, shards and parked entries."""
-    cells = _union(results).where("cell IS NOT NULL").groupBy("cell").agg(F.max("ranged"), F.max("sentinel"))
-    found = cells.toDF("cell", "ranged", "sentinel").agg(F.count_if("ranged"), F.count_if("sentinel")).first()
-    return Touched(*found) if found else Touched(0, 0)
+TOUCHED = dict.fromkeys(Touched._fields, "long")
 
 
-def _union(frames: list[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, frames)
+def touched_cells(results: list[DataFrame], tasks: int) -> DataFrame:
+    """Return the groups of cells that several batches, shards and parked entries touched, each group at one task."""
+    groups = reduce(DataFrame.unionByName, results).where("group IS NOT NULL").select("group", "ranged", "sentinel")
+    return groups.repartitionById(tasks, F.col("group") % tasks)
+
+
+def sum_touched(counted: DataFrame) -> Touched:
+    found = counted.agg(F.sum("range_deletes"), F.sum("sentinels")).first()
+    return Touched(*(each or 0 for each in found)) if found else Touched(0, 0)

@@ -95,7 +95,11 @@ class TouchedCells:
         self._results.append(results)
 
     def count(self) -> frames.Touched:
-        return frames.count_touched(self._results) if self._results else frames.Touched(0, 0)
+        if not self._results:
+            return frames.Touched(0, 0)
+        tasks = self._results[0].sparkSession.sparkContext.defaultParallelism
+        cells = frames.touched_cells(self._results, tasks)
+        return frames.sum_touched(cells.mapInArrow(workers.counting_cells, frames.ddl(frames.TOUCHED)))
 
     def unpersist(self) -> None:
         for results in self._results:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import mmh3
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from spark_jobs import frames
@@ -49,9 +50,11 @@ from sweep_tasks.transactions.outcomes import CommitTable
 
 _READ, _RESULTS = frames.arrow_schema(frames.READ), frames.arrow_schema(frames.RESULTS)
 _BLOCKS, _PLACES = frames.arrow_schema(frames.BLOCKS), frames.arrow_schema(frames.PLACES)
-_TRANSACTIONS = frames.arrow_schema(frames.TRANSACTIONS)
+_TRANSACTIONS, _TOUCHED = frames.arrow_schema(frames.TRANSACTIONS), frames.arrow_schema(frames.TOUCHED)
 
 _TOTALS = {"entries": 0, "unreadable": 0, "references": 0}
+_GROUPS = 64
+"""Touched cells are counted in this many groups, so that no task needs to know all of them."""
 _GATHERED_ENTRIES, _GATHERED_BYTES = 50_000, 8_000_000
 """Entries are sorted into blocks when there are this many, or this many bytes of them."""
 
@@ -434,17 +437,27 @@ def _unreadable_row(entry: Quarantined) -> dict[str, Any]:
 
 
 def _cells(counted: SweepCounts) -> pa.RecordBatch:
-    ranged, sentinels = set(counted.ranged), set(counted.sentinels)
-    cells = list(ranged | sentinels)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([_number_of(*cell) for cell in cells], pa.int64()),
-            pa.array([cell in ranged for cell in cells], pa.bool_()),
-            pa.array([cell in sentinels for cell in cells], pa.bool_()),
-            *(pa.nulls(len(cells)).cast(each.type) for each in list(_RESULTS)[3:]),
-        ],
-        schema=_RESULTS,
-    )
+    """Return the cells that were touched, in groups that can be counted independently."""
+    numbers = [_numbers_of(cells) for cells in (counted.ranged, counted.sentinels)]
+    groups = [each.view(np.uint64) % _GROUPS for each in numbers]
+    rows: list[dict[str, Any]] = []
+    for group in np.unique(np.concatenate(groups)).tolist():
+        ranged, sentinel = (each[of == group].tobytes() for each, of in zip(numbers, groups, strict=True))
+        rows.append({"group": group, "ranged": ranged, "sentinel": sentinel})
+    return rows_of(_RESULTS, rows)
+
+
+def counting_cells(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Count the distinct cells of each group; a task has all rows of its groups."""
+    seen: dict[tuple[int, str], list[bytes]] = {}
+    for batch in batches:
+        for row in batch.to_pylist():
+            for name in ("ranged", "sentinel"):
+                seen.setdefault((row["group"], name), []).append(row[name])
+    counts = dict.fromkeys(("ranged", "sentinel"), 0)
+    for (_, name), numbers in seen.items():
+        counts[name] += len(np.unique(np.frombuffer(b"".join(numbers), np.int64)))
+    yield rows_of(_TOUCHED, [dict(zip(frames.TOUCHED, counts.values(), strict=True))])
 
 
 def _totals(summary: Summary, counted: SweepCounts) -> pa.RecordBatch:
@@ -460,9 +473,10 @@ def _totals(summary: Summary, counted: SweepCounts) -> pa.RecordBatch:
     return rows_of(_RESULTS, [totals])
 
 
-def _number_of(table: TableRef, cell: Cell) -> int:
-    """Return a hash that stands for a cell where cells are only counted."""
-    return mmh3.hash64(str(table).encode() + b"\0" + sized(cell.row) + cell.column)[0]
+def _numbers_of(cells: Iterable[tuple[TableRef, Cell]]) -> npt.NDArray[np.int64]:
+    """Return hashes that stand for cells where cells are only counted."""
+    hashes = (mmh3.hash64(str(table).encode() + b"\0" + sized(row) + column)[0] for table, (row, column) in cells)
+    return np.fromiter(hashes, np.int64)
 
 
 def worker_name() -> str:

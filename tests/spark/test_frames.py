@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import frames
 from spark_jobs.blocks import Starts
-from spark_jobs.frames import PLACES, READ, RESULTS, TRANSACTIONS
+from spark_jobs.frames import PLACES, READ, RESULTS, TOUCHED, TRANSACTIONS
+from spark_jobs.workers import counting_cells
 from sweep_tasks.queue.encoding import FINE
 
 
@@ -110,11 +112,27 @@ class TestTheCapOnTombstones:
 
 
 def test_a_cell_that_several_touched_counts_once(spark: SparkSession) -> None:
-    def results(*rows: tuple[int | None, bool, bool]) -> DataFrame:
-        width = len(RESULTS) - 3
-        return spark.createDataFrame([(*row, *[None] * width) for row in rows], frames.ddl(RESULTS))
+    def results(*groups: tuple[int, list[int], list[int]]) -> DataFrame:
+        return frame_of(
+            spark,
+            RESULTS,
+            {"worker": "me", "range_deletes": 9},
+            *(
+                {"group": group, "ranged": packed(*ranged), "sentinel": packed(*cells)}
+                for group, ranged, cells in groups
+            ),
+        )
 
-    one = results((1, True, False), (2, True, True))
-    other = results((2, True, False), (3, False, True), (1, False, True))
-    assert frames.count_touched([one, other]) == (2, 3)
-    assert frames.count_touched([one]) == (2, 1)
+    def counted(*found: DataFrame) -> frames.Touched:
+        cells = frames.touched_cells(list(found), 2)
+        return frames.sum_touched(cells.mapInArrow(counting_cells, frames.ddl(TOUCHED)))
+
+    one = results((1, [1, 65], [65]), (2, [2], []))
+    other = results((2, [2], []), (3, [], [3]), (1, [65], [1]))
+    assert counted(one, other) == (3, 3)
+    assert counted(one) == (3, 1)
+    assert counted(results()) == (0, 0)
+
+
+def packed(*numbers: int) -> bytes:
+    return b"".join(number.to_bytes(8, sys.byteorder) for number in numbers)
