@@ -9,47 +9,37 @@ for the rules. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from sweep_tasks.queue.reader import RawEntry
 
 _FLAGS = frozenset((b"\x00", b"\x01"))
 """The last byte of an entry that can be read: whether the write is a delete."""
 
-Divided = Callable[[list[RawEntry]], bool]
+Divided = Callable[[RawEntry], bool]
 
 
 def without_superseded(
-    entries: Iterable[RawEntry], alone: Collection[int], divided: Divided | None = None
+    entries: Collection[RawEntry], alone: Collection[int], divided: Divided | None = None
 ) -> list[RawEntry]:
     """Return the entries that may act. `entries` must come in the order of their starts.
 
     Entries whose start is in `alone` are judged one by one: their transactions were aborted. `divided` is asked about
-    each cell with several entries: if it is true, more than one of them may act.
+    the last entry of each cell: if it is true, more than one entry of the cell may act.
     """
     kept: list[RawEntry] = []
-    if divided is None:
-        last: dict[bytes, RawEntry] = {}
-        for raw in entries:
-            start, _, value = raw
-            if start is None or start in alone or value[-1:] not in _FLAGS:
-                kept.append(raw)
-            else:
-                last[value[:-1]] = raw
-        kept += last.values()
-        return kept
-    cells: dict[bytes, list[RawEntry]] = {}
+    last: dict[bytes, RawEntry] = {}
     for raw in entries:
         start, _, value = raw
         if start is None or start in alone or value[-1:] not in _FLAGS:
             kept.append(raw)
-        elif (found := cells.get(value[:-1])) is None:
-            cells[value[:-1]] = [raw]
         else:
-            found.append(raw)
-    for writes in cells.values():
-        if len(writes) > 1 and divided(writes):
-            kept += writes
-        else:
-            kept.append(writes[-1])
+            last[value[:-1]] = raw
+    several = set() if divided is None else {cell for cell, raw in last.items() if divided(raw)}
+    if several:
+        judged_alone = set(map(id, kept))
+        kept += [raw for raw in entries if raw[2][:-1] in several and id(raw) not in judged_alone]
+        kept += [raw for cell, raw in last.items() if cell not in several]
+    else:
+        kept += last.values()
     return kept

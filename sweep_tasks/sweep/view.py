@@ -18,6 +18,7 @@ from sweep_tasks.sweep.horizon import Horizon, in_table
 from sweep_tasks.sweep.rules import Entry, TableView, may_divide
 from sweep_tasks.sweep.superseded import Divided
 from sweep_tasks.tables.pauses import Pauses
+from sweep_tasks.transactions.outcomes import ABORTED
 
 _NO_ID = 0
 """Ids are only needed to park. A dry run parks nothing, so it assigns no ids."""
@@ -59,23 +60,29 @@ class SweepView:
         return self._ids.name_of(table_id)
 
     def divided(self, outcomes: Mapping[int, int], protections: Protections) -> Divided | None:
-        """Return whether more than one of the committed entries of a cell may act, or None if that is never so."""
+        """Return whether more than one of the committed entries of a cell may act, or None if that is never so. It is
+        asked about the cell's row and the last commit of the batch: to look at each commit takes longer."""
         if not protections and all(view.horizon is None for view in self.tables.values()):
             return None
+        latest = max(outcomes.values(), default=ABORTED)
+        known: dict[int | str, tuple[TableRef, TableView] | None] = {}
 
-        def divided(writes: list[RawEntry]) -> bool:
+        def divided(raw: RawEntry) -> bool:
             try:
-                table_id, row = row_of(writes[-1].value)
+                given, row = row_of(raw.value)
             except BadValue:
                 return True
-            table = TableRef.stored(table_id) if isinstance(table_id, str) else self.name_of(table_id)
-            view = None if table is None else self.tables.get(table)
-            if table is None or view is None:
-                return True
-            commit = max(outcomes[raw.start] for raw in writes if raw.start is not None)
-            return may_divide(table, row, commit, view, protections)
+            if given not in known:
+                known[given] = self._with_view(given)
+            found = known[given]
+            return found is None or may_divide(found[0], row, latest, found[1], protections)
 
         return divided
+
+    def _with_view(self, given: int | str) -> tuple[TableRef, TableView] | None:
+        table = TableRef.stored(given) if isinstance(given, str) else self.name_of(given)
+        view = None if table is None else self.tables.get(table)
+        return None if table is None or view is None else (table, view)
 
     def decoded(
         self, raw_entries: Collection[RawEntry], outcomes: Mapping[int, int], strategy: SweepStrategy, shard: int

@@ -53,10 +53,9 @@ def test_the_rules_decide_the_same_with_and_without_them(
     protections = Protections(held)
     aborted = {start for start, outcome in outcomes.items() if outcome == ABORTED}
 
-    def divided(writes: list[RawEntry]) -> bool:
-        cell = [entry_of(each, outcomes) for each in writes]
-        table, commit = cell[-1].table, max(each.commit for each in cell)
-        return may_divide(table, cell[-1].cell.row, commit, tables[table], protections)
+    def divided(each: RawEntry) -> bool:
+        entry = entry_of(each, outcomes)
+        return may_divide(entry.table, entry.cell.row, max(outcomes.values()), tables[entry.table], protections)
 
     acting = without_superseded(in_order, aborted, divided)
 
@@ -103,14 +102,19 @@ class TestWithoutRules:
         assert without_superseded([lost, good, bad, empty, later], ()) == [lost, bad, empty, later]
 
     def test_a_cell_that_is_divided_keeps_all_its_entries(self) -> None:
-        asked: list[list[RawEntry]] = []
+        asked: list[RawEntry] = []
 
-        def is_divided(writes: list[RawEntry]) -> bool:
-            asked.append(writes)
-            return writes[0].value == first[0].value
+        def is_divided(each: RawEntry) -> bool:
+            asked.append(each)
+            return each.value == first[0].value
 
         first, second = ([raw(start, 1, row, b"c") for start in (1, 2)] for row in (b"a", b"b"))
         only = raw(3, 1, b"only", b"c")
         found = without_superseded([first[0], second[0], first[1], second[1], only], (), is_divided)
         assert found == [*first, second[1], only]
-        assert asked == [first, second]
+        assert asked == [first[1], second[1], only]
+
+    def test_what_is_judged_alone_stays_once_if_its_cell_is_divided(self) -> None:
+        writes = [raw(start, 1, b"a", b"c") for start in (1, 2, 3)]
+        bad = RawEntry(4, PLACE, writes[0].value[:-1] + b"\x02")
+        assert without_superseded([*writes, bad], {2}, lambda _: True) == [writes[1], bad, writes[0], writes[2]]
