@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -268,8 +269,8 @@ class OnSpark:
     def _cut(self, window: Window, size: int) -> Iterator[WindowBatch]:
         by_start: Iterator[tuple[int, int]] = iter([(window.first or 0, window.entries)])
         if window.entries > size:
-            rows = self._transactions(window, Starts()).where("start IS NOT NULL").collect()
-            by_start = ((row.start, row.entries) for row in rows)
+            found = self._transactions(window, Starts()).where("start IS NOT NULL").toArrow()
+            by_start = (pair for batch in found.to_batches() for pair in _pairs(batch))
         for cut in cuts(by_start, size, window.partitions, self._sweep_ts):
             yield WindowBatch(
                 through=cut.through,
@@ -429,6 +430,11 @@ class OnSpark:
             work.options.grace_s,
             work.options.dry_run,
         )
+
+
+def _pairs(transactions: pa.RecordBatch) -> Iterator[tuple[int, int]]:
+    """Return the start and the number of entries of each transaction."""
+    return zip(transactions["start"].to_pylist(), transactions["entries"].to_pylist(), strict=True)
 
 
 def _covered(cut: Cut, start: int | None) -> int | None:

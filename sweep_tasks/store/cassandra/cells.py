@@ -131,9 +131,10 @@ class Cells:
 
     def _fetch(self, query: str, parameters: list[Any], rows: Span, limit: int) -> Iterator[Any]:
         """Yield the rows of a query. A row range is spread over the ring, so its reads can't be limited."""
-        wanted = limit if rows == EVERYTHING or rows.is_one else NO_LIMIT
-        found = self._connection.requests.rows(self._reading(query).bind(parameters), wanted)
-        return (each for each in found if each.key in rows)
+        statement = self._reading(query).bind(parameters)
+        if rows == EVERYTHING or rows.is_one:
+            return self._connection.requests.rows(statement, limit)
+        return (each for each in self._connection.requests.rows(statement, NO_LIMIT) if each.key in rows)
 
     def _parts(
         self, name: str, rows: Span, after: Cell | None, scan_range: ScanRange

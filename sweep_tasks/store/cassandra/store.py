@@ -137,7 +137,9 @@ class CassandraStore(Store):
         found = self._first(
             table, limit + 1, lambda name: self.cells.scan(name, before, rows, columns, after, scan_range, limit + 1)
         )
-        items = [(_cell(row), _version(row)) for row in found[:limit]]
+        items = [
+            (Cell(row, column), Version(~complement, value)) for row, column, complement, value in islice(found, limit)
+        ]
         return Page(items, items[-1][0] if len(found) > limit else None)
 
     def scan_versions(
