@@ -230,8 +230,8 @@ class OnSpark:
                 window.unpersist()
 
     def _shared_parts(self, partitions: list[int], begin: int) -> list[QueuePart]:
-        """Return at least one part for each core, so that a single partition keeps all workers busy."""
-        columns = column_spans(-(-self._cores // len(partitions)))
+        """Return at least two parts for each core, so that all workers stay busy, also with one partition or three."""
+        columns = column_spans(-(-2 * self._cores // len(partitions)))
         sweep_ts = self._sweep_ts
         return [SharedPart(each, begin, sweep_ts, span) for each in partitions for span in columns]
 
