@@ -60,7 +60,10 @@ def _write_page(arguments: Sequence[str]) -> None:
         prog="python -m benchmarks page", description="Write the page of recorded results."
     )
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help=f"default: {_shown()}")
-    for file in write_page(parser.parse_args(arguments).results):
+    results = parser.parse_args(arguments).results
+    if not results.is_dir():
+        parser.error(f"{results} is no folder: record results first")
+    for file in write_page(results):
         print(file)
 
 

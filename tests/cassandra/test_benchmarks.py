@@ -32,7 +32,7 @@ AT_ONCE = 500
 """Cells per transaction: large ones are written faster."""
 FEW = Workload(1_000, times=1, at_once=AT_ONCE)
 MANY = Workload(30_000, times=1, at_once=AT_ONCE)
-OVERWRITTEN = Workload(4_000, overwritten.TIMES, at_once=AT_ONCE)
+OVERWRITTEN = Workload(6_000, overwritten.TIMES, at_once=AT_ONCE)
 SHAPES = [Shape(200, 64)]
 SCANNED = 20_000
 
