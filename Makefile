@@ -134,8 +134,9 @@ test: lint layers $(ARCHIVE)  ## Run everything that must pass before a change l
 test-long: postgres browser promtool $(READY)  ## Run long tests: soaks, many rounds, wide searches
 	SWEEPFLOW_TEST_EXAMPLES=2000 $(BIN)/pytest -m "long or properties"
 
-bench: $(READY)  ## Measure the documented performance, as JSON
-	$(BIN)/python -m benchmarks
+bench: $(READY)  ## Measure the performance, record it, and write docs/benchmarks.md
+	$(BIN)/python -m benchmarks --record benchmarks/results
+	$(BIN)/python -m benchmarks page
 
 monitoring: $(READY)  ## Generate the dashboard and the alert rules from the declared metrics
 	$(BIN)/sweepflow metrics --dashboard > deploy/monitoring/dashboard.json

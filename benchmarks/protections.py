@@ -19,12 +19,14 @@ import gc
 import random
 import tempfile
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.shared.timing import seconds
+from benchmarks.shared.goals import Goal, at_most, documents
+from benchmarks.shared.timing import cpu_seconds, seconds
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
@@ -48,6 +50,7 @@ CELLS = TRANSACTIONS * WRITES // 4
 RECORDS = (1, 16, 500)
 ROUNDS = 3
 OWNERS, PAIRS = 64, 2
+CASES = list(product(("row_ranges", "overlapping_ranges", "whole_table", "mixed_modes"), RECORDS))
 GOALS = {("row_ranges", 500): 1.2, ("whole_table", 500): 2.0}
 
 Records = Callable[[int], list[Record]]
@@ -61,37 +64,64 @@ class Measured(NamedTuple):
 
 def measure() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        return {
-            "entries": TRANSACTIONS * WRITES,
-            "memory": _ratios(lambda _: open_store("memory:", Settings())),
-            "sqlite": _ratios(lambda name: _sqlite(Path(folder), name)),
-            "protect_and_release": _protecting(Path(folder)),
+        measured = {
+            "memory": ratios(lambda _: open_store("memory:", Settings())),
+            "sqlite": ratios(lambda name: _sqlite(Path(folder), name)),
         }
+        protecting = _protecting(Path(folder))
+    return {
+        "entries": TRANSACTIONS * WRITES,
+        **{store: [each.document() for each in found] for store, found in measured.items()},
+        "protect_and_release": protecting,
+        "goals": documents(goal for store, found in measured.items() for goal in goals(store, found)),
+    }
 
 
 # --- sweeping with records --------------------------------------------------------------------------------------------
 
 
-def _ratios(opened: Callable[[str], Store]) -> list[dict[str, Any]]:
-    cases = {(name, count): records(count) for name, records in _KINDS.items() for count in RECORDS}
+@dataclass(frozen=True)
+class Compared:
+    """Sweeps with records, relative to sweeps with none: the least seconds of the interleaved rounds."""
+
+    records: str
+    count: int
+    ours: Sequence[Measured]
+    none: Sequence[Measured]
+
+    @property
+    def ratio(self) -> float:
+        return min(each.swept for each in self.ours) / min(each.swept for each in self.none)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "count": self.count,
+            "parked": self.ours[0].parked,
+            "ratio": round(self.ratio, 2),
+            "rejudged_ms": round(1000 * min(each.rejudged for each in self.ours), 1),
+        }
+
+
+def goals(store: str, compared: Sequence[Compared]) -> list[Goal]:
+    return [
+        at_most(
+            f"a sweep with {each.count} records ({each.records.replace('_', ' ')}, {store} store), relative to none",
+            each.ratio,
+            GOALS[each.records, each.count],
+        )
+        for each in compared
+        if (each.records, each.count) in GOALS
+    ]
+
+
+def ratios(opened: Callable[[str], Store], cases: Collection[tuple[str, int]] = CASES) -> list[Compared]:
     rounds: dict[tuple[str, int], list[Measured]] = {}
     for number in range(ROUNDS):
-        for (name, count), records in [(("none", 0), []), *cases.items()]:
+        for name, count in [("none", 0), *cases]:
             with opened(f"{name}-{count}-{number}") as store:
-                rounds.setdefault((name, count), []).append(_swept(store, records))
-    return [_row(name, count, rounds[name, count], rounds["none", 0]) for name, count in cases]
-
-
-def _row(name: str, count: int, ours: list[Measured], none: list[Measured]) -> dict[str, Any]:
-    """Return the ratio of the least seconds of the interleaved rounds."""
-    goal = GOALS.get((name, count))
-    return {
-        "records": name,
-        "count": count,
-        "parked": ours[0].parked,
-        "ratio": round(min(each.swept for each in ours) / min(each.swept for each in none), 2),
-        "rejudged_ms": round(1000 * min(each.rejudged for each in ours), 1),
-    } | ({} if goal is None else {"goal": goal})
+                rounds.setdefault((name, count), []).append(_swept(store, _KINDS[name](count) if count else []))
+    return [Compared(name, count, rounds[name, count], rounds["none", 0]) for name, count in cases]
 
 
 def _swept(store: Store, records: list[Record]) -> Measured:
@@ -104,16 +134,10 @@ def _swept(store: Store, records: list[Record]) -> Measured:
         horizon = Horizon(2 * TRANSACTIONS + 10, 0)
         found.append(ShardSweep(store, CONSERVATIVE, 0, horizon, SystemClock()).run())
 
-    swept, rejudged = _cpu_seconds(sweep), _cpu_seconds(sweep)
+    swept, rejudged = cpu_seconds(sweep), cpu_seconds(sweep)
     gc.unfreeze()
     assert found[0].entries == TRANSACTIONS * WRITES, found[0].entries  # noqa: S101
     return Measured(swept, rejudged, found[0].parked)
-
-
-def _cpu_seconds(work: Callable[[], None]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def _fill(store: Store, records: list[Record]) -> None:
