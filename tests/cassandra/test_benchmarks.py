@@ -5,7 +5,8 @@ session that is already started. What it takes for a few cells, which hardly dep
 start. With few entries that still is most of its time, so two goals have an analogue: for cells that were overwritten
 many times, what their deletes take beside a loop; for a scan, only reading and deleting of the targeted sweep.
 
-The goal of compaction is checked in `tests/cassandra/test_compaction.py`.
+Comparisons with a whole job or scan, which several processes share, need a machine without other load: they are among
+the long tests. The goal of compaction is checked in `tests/cassandra/test_compaction.py`.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def compared(place: Place, spark: SparkSession, workload: Workload, start: Workl
     return found.quietest()
 
 
+@pytest.mark.long
 def test_the_job_deletes_about_as_fast_as_a_loop_that_only_deletes(place: Place, spark: SparkSession) -> None:
     def goals() -> list[Goal]:
         return deleting.range_delete_goals(MANY.cells, compared(place, spark, MANY, start=FEW))
@@ -63,6 +65,7 @@ def test_the_job_deletes_about_as_fast_as_a_loop_that_only_deletes(place: Place,
     assert missed(goals) == []
 
 
+@pytest.mark.long
 def test_one_delete_for_a_cell_beats_one_for_each_of_its_entries(place: Place, spark: SparkSession) -> None:
     def goals() -> list[Goal]:
         found = compared(place, spark, OVERWRITTEN)
@@ -71,6 +74,7 @@ def test_one_delete_for_a_cell_beats_one_for_each_of_its_entries(place: Place, s
     assert missed(goals) == []
 
 
+@pytest.mark.long
 def test_a_targeted_sweep_is_much_faster_than_a_scan(cassandra_cluster: LocalCluster) -> None:
     attempts = count()
 
