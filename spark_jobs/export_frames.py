@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_jobs.frames import ddl
 from spark_jobs.store_settings import WorkerStoreSettings
-from spark_jobs.workers import Batches, Worker, report_errors
+from spark_jobs.worker_errors import Batches, Worker, report_errors
 from sweep_tasks.connections import borrow_store
 from sweep_tasks.export.files import Export, ExportedCells, chain, present_since
 from sweep_tasks.model import Cell, Version

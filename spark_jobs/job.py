@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.environment import java_problem, spark_environment
 from spark_jobs.orders import read_order
-from spark_jobs.workers import WorkerFailed, worker_failure
+from spark_jobs.worker_errors import WorkerFailed, worker_failure
 from sweep_tasks.config import Settings, load_settings
 from sweep_tasks.errors import BadValue, ProgramMissing, SweepflowError
 from sweep_tasks.files import PRIVATE_FILE, write_whole

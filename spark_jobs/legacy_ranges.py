@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from spark_jobs.batches import rows_of
 from spark_jobs.frames import arrow_schema, ddl
 from spark_jobs.store_settings import WorkerStoreSettings
-from spark_jobs.workers import Batches, Worker, report_errors, worker_name
+from spark_jobs.worker_errors import Batches, Worker, report_errors
+from spark_jobs.workers import worker_name
 from sweep_tasks import retries
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings

@@ -23,7 +23,8 @@ from spark_jobs import frames, workers
 from spark_jobs.blocks import Starts, chosen_bounds
 from spark_jobs.frames import BLOCKS, PLACES, READ, RESULTS, TRANSACTIONS, Cut, Windows, column_spans, cuts
 from spark_jobs.store_settings import WorkerStoreSettings
-from spark_jobs.workers import DedicatedRow, QueuePart, SharedPart, Worker, WorkerContext
+from spark_jobs.worker_errors import Worker
+from spark_jobs.workers import DedicatedRow, QueuePart, SharedPart, WorkerContext
 from sweep_tasks.clock import Clock
 from sweep_tasks.config import Settings
 from sweep_tasks.model import SweepStrategy, TableRef

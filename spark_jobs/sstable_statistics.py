@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.frames import ddl
 from spark_jobs.job import LazySpark, run_job
 from spark_jobs.orders import MeasureJob
-from spark_jobs.workers import Batches, Worker, report_errors
+from spark_jobs.worker_errors import Batches, Worker, report_errors
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.compaction.documents import Measurement
 from sweep_tasks.compaction.node_files import FileOutcome, Files, Measuring, RoundContext, measure_files

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -28,12 +27,12 @@ from spark_jobs.blocks import Starts, blocks_of, divided, entries_in, newest_by_
 from spark_jobs.decoding import QueuePage, dedicated_page, scalar_page, shared_page
 from spark_jobs.planning import plan_many, writes_by_table
 from spark_jobs.store_settings import WorkerStoreSettings
+from spark_jobs.worker_errors import Batches, Worker, report_errors
 from sweep_tasks.clock import StandingClock
 from sweep_tasks.coordination.timestamps import TimestampService
 from sweep_tasks.encoding import sized
-from sweep_tasks.errors import BadValue, SweepflowError
+from sweep_tasks.errors import BadValue
 from sweep_tasks.model import EVERYTHING, Cell, Span, SweepStrategy, TableRef
-from sweep_tasks.orders import ErrorDocument
 from sweep_tasks.processes import collect_garbage_seldom
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.encoding import FINE
@@ -57,59 +56,6 @@ _GROUPS = 64
 """Touched cells are counted in this many groups, so that no task needs to know all of them."""
 _GATHERED_ENTRIES, _GATHERED_BYTES = 50_000, 8_000_000
 """Entries are sorted into blocks when there are this many, or this many bytes of them."""
-
-Batches = Iterable[pa.RecordBatch]
-Worker = Callable[[Batches], Iterator[pa.RecordBatch]]
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Our own errors on their way from a worker to the driver. Spark passes on nothing but the text of a traceback, so a
-# worker raises one error whose text is a JSON document.
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-class WorkerError(Exception):
-    """Carries an error of a worker to the driver, as JSON."""
-
-    def __init__(self, error: SweepflowError) -> None:
-        super().__init__(ErrorDocument.of(error).document())
-
-
-_WORKER_ERROR = re.compile(
-    rf"^{re.escape(f'{WorkerError.__module__}.{WorkerError.__qualname__}')}: (.*)$", re.MULTILINE
-)
-
-
-class WorkerFailed(SweepflowError):
-    """An error of ours that was raised in a worker; `kind` is the name of its class."""
-
-    def __init__(self, error: ErrorDocument) -> None:
-        super().__init__(
-            error.message, code=error.code, exit_code=error.exit_code, field=error.field, reason=error.reason
-        )
-        self.kind = error.kind
-
-
-def worker_failure(text: str) -> WorkerFailed | None:
-    """Return the last error of a worker in the text of a failed Spark job, or None if there is none."""
-    found = _WORKER_ERROR.findall(text)
-    return WorkerFailed(ErrorDocument.parse(found[-1])) if found else None
-
-
-def report_errors(worker: Worker) -> Worker:
-    """Wrap a worker so that the driver gets its errors with code, field and reason."""
-
-    def reporting(batches: Batches) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from worker(batches)
-        except SweepflowError as error:
-            raise WorkerError(error) from error
-
-    return reporting
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The tasks of a targeted sweep.
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

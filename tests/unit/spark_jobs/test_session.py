@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from spark_jobs.job import cause_of
-from spark_jobs.workers import WorkerError, WorkerFailed
+from spark_jobs.worker_errors import WorkerError, WorkerFailed
 from sweep_tasks.errors import EXIT_UNAVAILABLE, ProgramMissing, StoreBusy
 
 TRACEBACK = f"""Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times: Traceback (most recent call last):
@@ -15,7 +15,7 @@ sweep_tasks.errors.StoreBusy: any message of a worker
 
 The above exception was the direct cause of the following exception:
 
-spark_jobs.workers.WorkerError: {WorkerError(StoreBusy("any message of a worker", reason="locked"))}
+spark_jobs.worker_errors.WorkerError: {WorkerError(StoreBusy("any message of a worker", reason="locked"))}
  SQLSTATE: 38000
 """
 

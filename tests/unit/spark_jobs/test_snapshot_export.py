@@ -12,7 +12,7 @@ import pytest
 from spark_jobs.export_frames import ExportContext, ExportPart, reading
 from spark_jobs.snapshot_export import _chosen, main
 from spark_jobs.store_settings import WorkerStoreSettings
-from spark_jobs.workers import WorkerError
+from spark_jobs.worker_errors import WorkerError
 from sweep_tasks.config import load_settings
 from sweep_tasks.coordination.thresholds import Thresholds
 from sweep_tasks.coordination.timestamps import TimestampService
