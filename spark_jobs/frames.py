@@ -178,13 +178,12 @@ def blocks(read: DataFrame, starts: Starts) -> DataFrame:
 def unreadable(read: DataFrame, starts: Starts) -> DataFrame:
     """Return the entries that can't be read. One without a start comes before all others."""
     found = read.where("reason IS NOT NULL")
-    start = F.coalesce(F.col("start"), F.lit(0))
     if starts.after is not None:
         found = found.where(F.col("start") > starts.after)
     if starts.before is not None:
-        found = found.where(start < starts.before)
+        found = found.where(F.coalesce(F.col("start"), F.lit(0)) < starts.before)
     if starts.without:
-        partition = F.floor(F.col("start") / FINE)
+        partition = F.expr(f"start DIV {FINE}")
         found = found.where(F.col("start").isNull() | ~partition.isin(sorted(starts.without)))
     return found.select("start", "row", "column", "value", "reason")
 

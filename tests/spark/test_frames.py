@@ -71,6 +71,13 @@ def test_unreadable_entries_without_a_start_belong_to_the_first_transaction(mixe
     assert reasons(mixed, Starts(without=frozenset([0]))) == ["no start", "of a later partition"]
 
 
+def test_the_partition_of_a_large_start_is_exact(spark: SparkSession) -> None:
+    last = 2**55 // FINE
+    starts = ((last + 1) * FINE - 1, (last + 1) * FINE)
+    read = frame_of(spark, READ, *({"start": start, "reason": f"of {start // FINE}"} for start in starts))
+    assert reasons(read, Starts(without=frozenset([last + 1]))) == [f"of {last}"]
+
+
 def test_entries_are_counted_by_transaction_in_order(spark: SparkSession, mixed: DataFrame) -> None:
     names = list(TRANSACTIONS)
     in_blocks = [dict(zip(names, row, strict=True)) for row in ((20, 21, 2), (10, -1, 1), (20, 21, 3), (30, 31, 1))]
