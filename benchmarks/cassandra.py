@@ -20,6 +20,7 @@ from benchmarks.shared.cassandra import Compared, Workload, compare, initialised
 from benchmarks.shared.goals import Goal, at_least, at_most, documents
 from benchmarks.shared.spark import METADATA, TABLE, VALUE, bare_start_s, run_job
 from benchmarks.shared.timing import alternately
+from benchmarks.shared.writing import QueueCost
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
 from sweep_tasks.local.cassandra import LocalCluster
@@ -35,7 +36,6 @@ WRITES = (1, 10, 100)
 """Cells per transaction."""
 DELETING_GOAL, WHOLE_GOAL = 0.9, 0.8
 COUNTING_GOAL = 0.05
-WRITE_GOAL = 1.5
 _ROUNDS = 3
 
 Choose = Callable[[list[float]], float]
@@ -120,34 +120,7 @@ def measure_counting(store: Store, cells: int = COUNTED, choose: Choose = median
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WriteCost:
-    """Transactions with the queue and without."""
-
-    writes: int
-    commits: int
-    with_queue_s: float
-    without_s: float
-
-    @property
-    def goal(self) -> Goal:
-        what = f"a transaction on Cassandra with the queue, relative to one without (writes: {self.writes})"
-        return at_most(what, self._ratio, WRITE_GOAL)
-
-    @property
-    def _ratio(self) -> float:
-        return self.with_queue_s / self.without_s
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "writes": self.writes,
-            "with_queue_per_s": round(self.commits / self.with_queue_s, 1),
-            "without_per_s": round(self.commits / self.without_s, 1),
-            "ratio": round(self._ratio, 2),
-        }
-
-
-def measure_writes(store: Store, writes: int, commits: int = COMMITS, choose: Choose = median) -> WriteCost:
+def measure_writes(store: Store, writes: int, commits: int = COMMITS, choose: Choose = median) -> QueueCost:
     rows = count()
     store.create_table(TABLE, METADATA)
 
@@ -159,7 +132,7 @@ def measure_writes(store: Store, writes: int, commits: int = COMMITS, choose: Ch
     settings = Settings()
     with TransactionManager(store, settings) as queued, TransactionManager(store, settings, enqueue=False) as bare:
         took = alternately(lambda: committing(queued), lambda: committing(bare), _ROUNDS, choose)
-    return WriteCost(writes, commits, *took)
+    return QueueCost("Cassandra", writes, commits, *took)
 
 
 def opened(url: str) -> Store:

@@ -15,8 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.shared.goals import Goal, at_least, at_most, documents
+from benchmarks.shared.goals import Goal, at_least, documents
 from benchmarks.shared.timing import alternately, cpu_seconds
+from benchmarks.shared.writing import QueueCost
 from sweep_tasks.clock import SystemClock
 from sweep_tasks.config import Settings
 from sweep_tasks.connections import open_store
@@ -33,7 +34,6 @@ TABLE = TableRef.parse("bench.cells")
 VALUE = b"v" * 100
 WRITES = 100
 TRANSACTIONS = 1_000
-QUEUE_GOAL = 1.5
 ENGINE_GOAL = 100_000
 """Entries per CPU second of one core."""
 
@@ -43,12 +43,7 @@ def measure() -> dict[str, Any]:
         cost = queue_cost(Path(folder))
     rates = engine_rates()
     return {
-        "queue_cost": {
-            "writes": cost.writes,
-            "with_queue_per_s": round(cost.commits / cost.with_queue_s, 1),
-            "without_per_s": round(cost.commits / cost.without_s, 1),
-            "ratio": round(cost.with_queue_s / cost.without_s, 2),
-        },
+        "queue_cost": cost.document(),
         "entries": TRANSACTIONS * WRITES,
         "goal_entries_per_cpu_s": ENGINE_GOAL,
         "engine": [each.document() for each in rates],
@@ -57,21 +52,6 @@ def measure() -> dict[str, Any]:
 
 
 # --- the queue --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class QueueCost:
-    """Transactions with the queue and without."""
-
-    writes: int
-    commits: int
-    with_queue_s: float
-    without_s: float
-
-    @property
-    def goal(self) -> Goal:
-        what = f"a transaction on SQLite with the queue, relative to one without (writes: {self.writes})"
-        return at_most(what, self.with_queue_s / self.without_s, QUEUE_GOAL)
 
 
 def queue_cost(
@@ -93,7 +73,7 @@ def queue_cost(
         return run
 
     return QueueCost(
-        writes, commits, *alternately(committing("with", True), committing("without", False), choose=choose)
+        "SQLite", writes, commits, *alternately(committing("with", True), committing("without", False), choose=choose)
     )
 
 

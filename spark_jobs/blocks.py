@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.batches import ENTRY_SCHEMA
+from spark_jobs.decoding import Ints
 from sweep_tasks.queue.encoding import FINE
 
 _BLOCK_ENTRIES = 2_500
@@ -119,10 +119,10 @@ def newest_by_segment(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return newest.take(pc.sort_indices(cell_keys(newest)))
 
 
-def last_of_each(entries: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.int64]:
+def last_of_each(entries: pa.RecordBatch, names: Sequence[str]) -> Ints:
     """Return the position of the last entry of each group of entries with equal values in these columns."""
     columns = [entries[name] for name in names]
     numbered = pa.Table.from_arrays([*columns, pa.array(np.arange(len(entries)))], [*names, "position"])
     found = numbered.group_by(list(names)).aggregate([("position", "max")])
-    last: npt.NDArray[np.int64] = found["position_max"].to_numpy()
+    last: Ints = found["position_max"].to_numpy()
     return last

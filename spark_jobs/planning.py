@@ -7,31 +7,28 @@ the others follow its pattern. Every other entry is judged one by one (`rules.pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.batches import Views
 from spark_jobs.blocks import last_of_each
+from spark_jobs.decoding import Flags, Ints
 from sweep_tasks.model import Cell, SweepStrategy, TableRef, VersionRange
-from sweep_tasks.protection.records import Protections
-from sweep_tasks.sweep.judging import Judge
 from sweep_tasks.sweep.rules import Entry, Plan, TableView, is_truncated, removal_for
 from sweep_tasks.tables.activity import NONE, WriteCounts
 
-Views = Mapping[TableRef, TableView]
-Flags = npt.NDArray[np.bool_]
-
 
 def plan_many(
-    judge: Judge, entries: pa.RecordBatch, strategy: SweepStrategy, views: Views, protections: Protections
+    plan: Callable[[Iterable[Entry]], Plan], entries: pa.RecordBatch, strategy: SweepStrategy, views: Views
 ) -> Plan:
-    """Return what `judge.plan` decides for the entries that act: the newest of each cell and segment."""
+    """Return what `plan` decides for the entries that act: the newest of each cell and segment. It is asked only about
+    those that are not treated alike."""
     alike, others = planned_alike(entries, strategy, views)
-    decided = judge.plan(entries_of(others), protections)
+    decided = plan(entries_of(others))
     for table, cells in alike.sentinels.items():
         decided.sentinels.setdefault(table, []).extend(cells)
     for table, ranges in alike.ranges.items():
@@ -43,11 +40,13 @@ def planned_alike(entries: pa.RecordBatch, strategy: SweepStrategy, views: Views
     """Return the sentinels and ranges of the entries that are treated alike, and the other entries."""
     result = Plan()
     others = np.ones(len(entries), np.bool_)
+    undivided, starts = _undivided(entries), entries["start"].to_numpy()
     for (table, _), members in _groups(entries):
         view = views.get(table)
         if view is None or view.strategy is SweepStrategy.NOTHING or view.paused or view.check_first:
             continue
-        alike = members & _undivided(entries) & ~_truncated(entries, view)
+        alike = members & undivided
+        alike[alike] = ~_truncated(starts[alike], view)
         if alike.any() and _add(result, entries.filter(pa.array(alike)), table, strategy, view):
             others &= ~alike
     return result, entries.filter(pa.array(others))
@@ -94,12 +93,11 @@ def _undivided(entries: pa.RecordBatch) -> Flags:
     return undivided
 
 
-def _truncated(entries: pa.RecordBatch, view: TableView) -> Flags:
+def _truncated(starts: Ints, view: TableView) -> Flags:
     """Return which entries are truncated: those below a start timestamp, so the rule is asked about the least first."""
-    start = entries["start"].to_numpy()
-    if not is_truncated(int(start.min()), view):
-        return np.zeros(len(start), np.bool_)
-    return np.fromiter(map(is_truncated, start.tolist(), repeat(view)), np.bool_, len(start))
+    if not len(starts) or not is_truncated(int(starts.min()), view):
+        return np.zeros(len(starts), np.bool_)
+    return np.fromiter(map(is_truncated, starts.tolist(), repeat(view)), np.bool_, len(starts))
 
 
 def _add(result: Plan, alike: pa.RecordBatch, table: TableRef, strategy: SweepStrategy, view: TableView) -> bool:

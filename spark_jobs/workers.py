@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import mmh3
@@ -117,7 +118,9 @@ class WorkerTask:
         gathered = _Gathered()
         for page in self._pages(part):
             outcomes = self._commits.abort_unfinished(page.starts, self._context.dry_run)
-            batches, unreadable = self._entries_of(page, outcomes, protections)
+            batches, unreadable = entries_of_page(
+                page, self._view, outcomes, self._context.strategy, self._context.shard, protections
+            )
             blocked |= {start for start, commit in outcomes.items() if commit >= self._context.horizon.sweep_ts}
             seen.update([min(page.starts)] if page.starts else [])
             totals.update(entries=page.entries, unreadable=len(unreadable), references=len(page.references))
@@ -147,11 +150,6 @@ class WorkerTask:
         yield from found
         yield rows_of(_READ, [{"worker": worker_name(), **_TOTALS, "entries": entries, "references": references}])
 
-    def _entries_of(
-        self, page: QueuePage, outcomes: Mapping[int, int], protections: Protections
-    ) -> tuple[list[pa.RecordBatch], list[Quarantined]]:
-        return entries_of_page(page, self._view, outcomes, self._context.strategy, self._context.shard, protections)
-
     def _pages(self, part: QueuePart) -> Iterator[QueuePage]:
         if isinstance(part, DedicatedRow):
             return (dedicated_page(items, part.start) for items in self._reader.dedicated_pages(part.row))
@@ -179,7 +177,8 @@ class WorkerTask:
         chosen = [entries for entries in _selected(batches, starts) if len(entries)]
         if chosen:
             entries = newest_by_segment(chosen)
-            judge.carry_out(plan_many(judge, entries, self._context.strategy, self._context.tables, protections))
+            plan = partial(judge.plan, protections=protections)
+            judge.carry_out(plan_many(plan, entries, self._context.strategy, self._context.tables))
             counted.add_written(writes_by_table(entries))
         yield from self._results(summary, counted)
 

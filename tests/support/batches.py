@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from itertools import groupby
 
 import pyarrow as pa
@@ -42,7 +43,8 @@ def _judge_apply_park(self: InProcess, settled: SettledBatch, below: int | None,
         if chosen:
             judged += sum(map(len, chosen))
             newest = newest_by_segment(chosen)
-            work.judge.carry_out(plan_many(work.judge, newest, work.strategy, work.view.tables, protections))
+            plan = partial(work.judge.plan, protections=protections)
+            work.judge.carry_out(plan_many(plan, newest, work.strategy, work.view.tables))
             work.counted.add_written(writes_by_table(newest))
     return judged
 

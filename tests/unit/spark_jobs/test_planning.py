@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_jobs.blocks import newest_by_segment
-from spark_jobs.planning import entries_of, planned_alike, writes_by_table
+from spark_jobs.planning import plan_many, planned_alike, writes_by_table
 from sweep_tasks.model import Cell, SweepStrategy, TableRef
 from sweep_tasks.protection.records import Protections
 from sweep_tasks.queue.progress import QUEUES
@@ -39,14 +39,9 @@ def sorted_plan(plan: Plan) -> dict[str, Any]:
 def plan_of(
     batch: pa.RecordBatch, strategy: SweepStrategy, tables: Mapping[TableRef, TableView], protections: Protections
 ) -> Plan:
-    alike, others = planned_alike(batch, strategy, tables)
-    decided = rules.plan(entries_of(others), strategy, tables, protections, UNTIL_MS)
-    for table, cells in alike.sentinels.items():
-        decided.sentinels.setdefault(table, []).extend(cells)
-    for table, ranges in alike.ranges.items():
-        decided.ranges.setdefault(table, []).extend(ranges)
+    alike, _ = planned_alike(batch, strategy, tables)
     assert not any((alike.markers, alike.to_check, alike.exact, alike.parked))
-    return decided
+    return plan_many(lambda found: rules.plan(found, strategy, tables, protections, UNTIL_MS), batch, strategy, tables)
 
 
 @given(some, st.sampled_from(QUEUES), tables, records)
